@@ -1,0 +1,115 @@
+#include "dataplane/base/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+
+namespace tidepool {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Config {
+  std::string model = "demo", dtype = "auto";
+  int64_t port = 8000;
+  double rate = 1.5;
+  bool no_auth = false;
+  std::vector<std::string> workers;
+  uint64_t memory = 1024;
+};
+
+class OptionSetTest : public ::testing::Test {
+ protected:
+  OptionSetTest() {
+    options_.AddString("model", config_.model, "the model");
+    options_.AddChoice("dtype", config_.dtype, {"auto", "float32"}, "type");
+    options_.AddInt("port", config_.port, {0, 65535}, "port");
+    options_.AddDouble("rate", config_.rate, {0, 10}, "rate");
+    options_.AddBool("no-auth", config_.no_auth, "open");
+    options_.AddStrings("worker", config_.workers, "workers");
+    options_.AddBytes("memory", config_.memory, {1, 1 << 30}, "memory");
+  }
+
+  StatusOr<OptionSet::Outcome> Parse(std::vector<const char*> args) {
+    args.insert(args.begin(), "program");
+    return options_.Parse(static_cast<int>(args.size()), args.data());
+  }
+  std::string ErrorOf(std::vector<const char*> args) {
+    const auto outcome = Parse(std::move(args));
+    return outcome.ok() ? "OK" : std::string(MessageOf(outcome.status()));
+  }
+  std::string WriteFile(const std::string& text) {
+    const std::string path = ::testing::TempDir() + "/options.yaml";
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  Config config_;
+  OptionSet options_{"program", "Does things."};
+};
+
+TEST_F(OptionSetTest, FlagsOfEveryKind) {
+  ASSERT_TRUE(Parse({"--model", "m", "--port=1", "--rate", "2", "--no-auth",
+                     "--worker", "a", "--worker=b", "--memory", "2Ki"})
+                  .ok());
+  EXPECT_EQ(config_.model, "m");
+  EXPECT_EQ(config_.port, 1);
+  EXPECT_EQ(config_.rate, 2);
+  EXPECT_TRUE(config_.no_auth);
+  EXPECT_THAT(config_.workers, ElementsAre("a", "b"));
+  EXPECT_EQ(config_.memory, 2048u);
+}
+
+TEST_F(OptionSetTest, AFlagWinsOverTheFile) {
+  const std::string path =
+      WriteFile("model: y\nport: 9\nworker: [a, b]\nno-auth: true\n");
+  ASSERT_TRUE(Parse({"--config", path.c_str(), "--port", "7"}).ok());
+  EXPECT_EQ(config_.port, 7);
+  EXPECT_EQ(config_.model, "y");
+  EXPECT_TRUE(config_.no_auth);
+  EXPECT_THAT(config_.workers, ElementsAre("a", "b"));
+}
+
+TEST_F(OptionSetTest, BoolTakesFalse) {
+  config_.no_auth = true;
+  ASSERT_TRUE(Parse({"--no-auth=false"}).ok());
+  EXPECT_FALSE(config_.no_auth);
+}
+
+TEST_F(OptionSetTest, BadFlagsAreNamed) {
+  EXPECT_THAT(ErrorOf({"--prot", "1"}), HasSubstr("--prot"));
+  EXPECT_THAT(ErrorOf({"stray"}), HasSubstr("stray"));
+  EXPECT_THAT(ErrorOf({"--port", "70000"}), HasSubstr("--port: 70000"));
+  EXPECT_THAT(ErrorOf({"--port", "x"}), HasSubstr("--port: `x`"));
+  EXPECT_THAT(ErrorOf({"--rate", "nan"}), HasSubstr("--rate"));
+  EXPECT_THAT(ErrorOf({"--dtype", "int4"}), HasSubstr("auto|float32"));
+  EXPECT_THAT(ErrorOf({"--memory", "2Zi"}), HasSubstr("--memory"));
+  EXPECT_THAT(ErrorOf({"--memory", "99999999Ti"}), HasSubstr("out of range"));
+}
+
+TEST_F(OptionSetTest, BadFilesAreNamedWithTheLine) {
+  const auto error_of_file = [&](const std::string& text) {
+    return ErrorOf({"--config", WriteFile(text).c_str()});
+  };
+  EXPECT_THAT(error_of_file("model: a\nprot: 1\n"), HasSubstr(":2: prot"));
+  EXPECT_THAT(error_of_file("port: [1]\n"), HasSubstr("single value"));
+  EXPECT_THAT(error_of_file("worker: a\n"), HasSubstr("a list"));
+  EXPECT_THAT(error_of_file("port: 1\nport: 2\n"), HasSubstr("twice"));
+  EXPECT_THAT(error_of_file("- a\n"), HasSubstr("not a map"));
+  EXPECT_THAT(error_of_file("port: ["), HasSubstr("options.yaml"));
+  EXPECT_THAT(ErrorOf({"--config", "/does/not/exist"}),
+              HasSubstr("cannot read"));
+}
+
+TEST_F(OptionSetTest, EffectiveMasksSecrets) {
+  std::string key = "s3cret";
+  options_.AddString("api-key", key, "key");
+  EXPECT_THAT(options_.Effective(), HasSubstr("api-key: ***"));
+  EXPECT_THAT(options_.Effective(), HasSubstr("port: 8000"));
+}
+
+}  // namespace
+}  // namespace tidepool
