@@ -24,8 +24,9 @@ struct Llama3RopeScaling {
   int64_t original_max_position_embeddings = 8192;
 };
 
-// Every size is positive and bounded (see config.cc), heads divide evenly, and
-// every product of two sizes that names a tensor fits in int64_t.
+// Every size is positive and bounded (see config.cc), so that the elements of
+// all tensors together fit in int64_t; num_heads is a multiple of num_kv_heads
+// and head_dim is even.
 struct ModelConfig {
   Architecture architecture = Architecture::kLlama;
   int64_t vocab_size = 0;
@@ -56,5 +57,46 @@ struct ModelConfig {
 // for what this build does not support (sliding windows, other rope types,
 // quantisation, other activations…); the message names the field.
 StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
+
+// Sampling parameters that a model's `generation_config.json` recommends;
+// absent fields leave the server's own defaults.
+struct GenerationDefaults {
+  std::optional<bool> do_sample;  // false asks for greedy decoding
+  std::optional<double> temperature;
+  std::optional<double> top_p;
+  std::optional<int64_t> top_k;  // 0 considers the whole vocabulary
+  std::optional<double> min_p;
+  std::optional<double> repetition_penalty;
+  std::vector<int32_t> eos_token_ids;
+};
+
+// Errors: kInvalidArgument naming the field.
+StatusOr<GenerationDefaults> ParseGenerationDefaults(std::string_view json);
+
+// What a model folder says about itself, weights and tokenizer aside.
+struct ModelDescription {
+  ModelConfig config;  // eos_token_ids: those of both files, each once
+  GenerationDefaults generation;
+};
+
+// Reads `config.json` and, if present, `generation_config.json`.
+// Errors: those of the parsers with the file's name in front; kNotFound.
+StatusOr<ModelDescription> LoadModelDescription(const std::string& directory);
+
+// A tensor under its Hugging Face name, with its row-major shape.
+struct TensorSpec {
+  std::string name;
+  std::vector<int64_t> shape;
+
+  bool operator==(const TensorSpec&) const = default;
+};
+
+// Every tensor that a model of this configuration needs, in the order of the
+// forward pass. Projections are [out, in]; `lm_head.weight` is listed only if
+// the embedding is not tied.
+std::vector<TensorSpec> TensorsOf(const ModelConfig& config);
+
+std::string_view NameOf(DType dtype);  // "float32", "float16", "bfloat16"
+int64_t BytesOf(DType dtype);          // of one element
 
 }  // namespace tidepool::model
