@@ -75,12 +75,15 @@ function(tidepool_binary name)
 endfunction()
 
 # tidepool_test(base_config_test SOURCES config_test.cc DEPS tidepool::base
-#               [LABEL unit|sim|integration|gpu|nightly] [TIMEOUT seconds] [ARGS …])
+#               [LABEL unit|sim|integration|gpu|nightly] [TIMEOUT seconds]
+#               [THREADS] [ARGS …])
+# THREADS: worth running under the thread sanitizer (target `thread_tests`).
+add_custom_target(thread_tests)
 function(tidepool_test name)
   if(NOT TIDEPOOL_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS" "LABEL;TIMEOUT" "SOURCES;DEPS;ARGS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE tidepool_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE TIDEPOOL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
@@ -88,10 +91,14 @@ function(tidepool_test name)
   if(NOT ARG_LABEL)
     set(ARG_LABEL unit)
   endif()
+  if(ARG_THREADS)
+    list(APPEND ARG_LABEL threads)
+    add_dependencies(thread_tests ${name})
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
     SKIP_RETURN_CODE 77)
 endfunction()
 
@@ -115,13 +122,16 @@ endfunction()
 
 # tidepool_fuzz(safetensors_fuzz SOURCES safetensors_fuzz.cc DEPS tidepool::model
 #               CORPUS corpus/safetensors)
-# A libFuzzer target, built by clang only; 20 s of it run among the tests.
+# A libFuzzer target, built by clang only (target `fuzzers`); 20 s of it run
+# among the tests.
+add_custom_target(fuzzers)
 function(tidepool_fuzz name)
   if(NOT TIDEPOOL_FUZZERS)
     return()
   endif()
   cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  add_dependencies(fuzzers ${name})
   target_link_libraries(${name} PRIVATE tidepool_flags ${ARG_DEPS})
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)

@@ -1,0 +1,33 @@
+# The thin front door; everything else is CMake (see docs/development.md).
+BUILD ?= build/release
+JOBS  ?= $(shell nproc)
+
+.PHONY: all setup build demo serve test nightly bench format clean
+
+all: build
+
+setup:
+	@[ -n "$(TIDEPOOL_SKIP_SETUP)" ] || scripts/setup
+
+build: setup
+	@scripts/build release $(JOBS)
+
+demo: build
+	@scripts/demo $(BUILD)/bin
+
+serve: build
+	$(BUILD)/bin/tidepool serve --model demo --prefill 2 --decode 1
+
+test:
+	@[ -n "$(TIDEPOOL_SKIP_SETUP)" ] || scripts/setup --tests
+	@scripts/test $(JOBS)
+
+# Long loops: seeds, fuzzers, soak.
+nightly: build
+	ctest --test-dir $(BUILD) -L nightly --output-on-failure
+
+format:
+	git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format -i
+
+clean:
+	rm -rf build

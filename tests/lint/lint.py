@@ -1,0 +1,175 @@
+"""The tree's own rules, checked in seconds: `python3 tests/lint/lint.py`.
+
+Layers point down only; files and functions stay small (a ratchet lists what is
+larger and may only shrink); metric names follow the convention; formatting is
+clang-format's; nothing names a machine.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RATCHET = ROOT / "tests/lint/ratchet.json"
+
+# What each folder's code may include, besides itself (DESIGN: parts).
+LAYERS = {
+    "dataplane/base": [],
+    "dataplane/model": ["base"],
+    "dataplane/prefix": ["base"],
+    "dataplane/transfer": ["base"],
+    "dataplane/engine": ["base", "model", "prefix", "transfer"],
+    "dataplane/scheduling": ["base", "model", "prefix", "transfer"],
+    "dataplane/worker": ["base", "model", "prefix", "transfer", "engine",
+                         "scheduling"],
+    # The conductor knows a worker by its protocol only: no engine here.
+    "dataplane/conductor": ["base", "model", "prefix", "scheduling"],
+    "dataplane/cli": ["base", "model", "prefix", "transfer", "engine",
+                      "scheduling", "worker", "conductor"],
+}
+# Folders that must build without gRPC and protobuf.
+BARE = ["dataplane/base", "dataplane/model", "dataplane/prefix",
+        "dataplane/transfer", "dataplane/engine", "kernels"]
+
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 80
+METRIC = re.compile(
+    r'"(tidepool_[a-z0-9_]+|vllm:[a-z0-9_]+)"')
+METRIC_UNITS = ("_total", "_seconds", "_bytes", "_ratio", "_info", "_tokens",
+                "_pages", "_requests", "_sequences", "_workers",
+                "_connections", "_perc", "_running", "_waiting")
+FORBIDDEN = re.compile(r"/work/|/farm/|/root/|/tmp/[a-z]")
+
+
+def tracked(*patterns):
+    out = subprocess.run(["git", "ls-files", "-z", "--", *patterns], cwd=ROOT,
+                         capture_output=True, check=True).stdout.decode()
+    return [p for p in out.split("\0") if p and (ROOT / p).exists()]
+
+
+def code_files():
+    return tracked("*.h", "*.cc", "*.cu", "*.cuh")
+
+
+def check_layers(files):
+    include = re.compile(r'^#include [<"](dataplane/(\w+)/|grpc|google/protobuf'
+                         r'|tidepool/\w+/v1/)', re.M)
+    for path in files:
+        parts = path.split("/")
+        folder = "/".join(parts[:2]) if parts[0] == "dataplane" else parts[0]
+        text = (ROOT / path).read_text()
+        for match in include.finditer(text):
+            used = match.group(2)
+            if used is None:
+                if folder in BARE:
+                    yield f"{path}: {match.group(0)}…: {folder} builds " \
+                          "without gRPC and protobuf"
+            elif folder in LAYERS and used != parts[1] and \
+                    used not in LAYERS[folder]:
+                yield f"{path}: includes dataplane/{used}, which is not " \
+                      f"below {folder}"
+
+
+def functions(text):
+    """(name, lines) of functions whose body starts at indent 0, 2 or 4."""
+    lines = text.split("\n")
+    start = re.compile(r"^( {0,4})(?!namespace|class|struct|enum|union|extern)"
+                       r"\S.*\{$|^( {0,4})\)?.*\) (const |override |noexcept )*\{$")
+    i = 0
+    while i < len(lines):
+        match = start.match(lines[i])
+        if match and "= {" not in lines[i] and "(" in "".join(
+                lines[max(0, i - 8):i + 1]):
+            indent = len(lines[i]) - len(lines[i].lstrip())
+            for j in range(i + 1, len(lines)):
+                if lines[j].startswith(" " * indent + "}") and \
+                        len(lines[j]) - len(lines[j].lstrip()) == indent:
+                    yield lines[i].strip(), j - i + 1
+                    i = j
+                    break
+        i += 1
+
+
+def check_sizes(files, ratchet):
+    used = set()
+    for path in files:
+        text = (ROOT / path).read_text()
+        sizes = {path: text.count("\n")}
+        limit = {path: FILE_LINES_MAX}
+        for name, length in functions(text):
+            key = f"{path}: {name}"
+            sizes[key] = max(length, sizes.get(key, 0))
+            limit[key] = FUNCTION_LINES_MAX
+        for key, size in sizes.items():
+            allowed = ratchet.get(key, limit[key])
+            if key in ratchet:
+                used.add(key)
+                if size < ratchet[key]:
+                    yield f"{key}: {size} lines now: lower its entry in " \
+                          "ratchet.json (or drop it)"
+            if size > allowed:
+                yield f"{key}: {size} lines, at most {allowed}"
+    for key in set(ratchet) - used:
+        yield f"ratchet.json: {key} is gone: drop its entry"
+
+
+def check_metrics(files):
+    for path in files:
+        if path.endswith("_test.cc") or path.startswith("tests/"):
+            continue
+        for match in METRIC.finditer((ROOT / path).read_text()):
+            name = match.group(1)
+            if name.startswith("tidepool_") and not name.endswith(METRIC_UNITS):
+                yield f"{path}: metric {name} does not end in its unit"
+
+
+def check_readmes():
+    for folder in sorted({p.rsplit("/", 1)[0] for p in code_files()}):
+        parts = folder.split("/")
+        top = "/".join(parts[:2])
+        if not (ROOT / top / "README.md").exists():
+            yield f"{top}: has no README.md"
+
+
+def check_words():
+    for path in tracked():
+        if path == "tests/lint/lint.py" or path.startswith("models/") or \
+                "/testdata/" in path:
+            continue
+        try:
+            text = (ROOT / path).read_text()
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.split("\n"), 1):
+            if FORBIDDEN.search(line):
+                yield f"{path}:{number}: names a path of one machine"
+
+
+def check_format(files):
+    out = subprocess.run(["clang-format", "--dry-run", "-Werror", *files],
+                         cwd=ROOT, capture_output=True, text=True)
+    if out.returncode:
+        bad = sorted({line.split(":")[0] for line in out.stderr.split("\n")
+                      if "clang-format-violations" in line})
+        for path in bad:
+            yield f"{path}: not formatted (make format)"
+
+
+def main():
+    files = code_files()
+    ratchet = json.loads(RATCHET.read_text())
+    problems = [
+        *check_layers(files), *check_sizes(files, ratchet),
+        *check_metrics(files), *set(check_readmes()), *check_words(),
+        *check_format(files),
+    ]
+    for problem in problems:
+        print(problem)
+    print(f"lint: {len(files)} files, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
