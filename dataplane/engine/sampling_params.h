@@ -1,6 +1,7 @@
 // How the next token of one request is chosen.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -9,6 +10,11 @@
 #include "dataplane/base/status.h"
 
 namespace tidepool::engine {
+
+// Bounds on what one request may ask for.
+inline constexpr int32_t kMaxLogprobs = 20;
+inline constexpr size_t kMaxLogitBiases = 1024;
+inline constexpr size_t kMaxStopTokenIds = 256;
 
 // Field names and meanings are those of the OpenAI API and of vLLM.
 struct SamplingParams {
