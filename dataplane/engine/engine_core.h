@@ -1,0 +1,202 @@
+// Continuous batching over a paged KV cache: decides what each iteration of the
+// engine computes and where its KV lies.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "dataplane/base/status.h"
+#include "dataplane/engine/step_plan.h"
+#include "dataplane/prefix/block_key.h"
+#include "dataplane/prefix/kv_events.h"
+
+namespace tidepool::engine {
+
+struct EngineConfig {
+  int32_t page_tokens = 16;  // divides block_tokens
+  int32_t block_tokens = 64;
+  int32_t num_pages = 0;
+  // Sequences that may run at once, reservations included.
+  int32_t max_num_seqs = 256;
+  // Tokens of one step; at least max_num_seqs, so that no decode ever waits.
+  int32_t max_num_batched_tokens = 2048;
+  int32_t max_model_len = 0;  // prompt and output together
+  // Sequences waiting to run, preempted ones not counted.
+  int32_t max_waiting = 1024;
+  // Pages that admitting a sequence must leave free while others run, so that
+  // they can grow before anything is preempted.
+  int32_t growth_pages = 0;
+  bool prefix_caching = true;
+  int64_t vocab_size = 0;
+  std::vector<int32_t> eos_ids;
+  // KV events kept for readers that lag behind.
+  int32_t event_log_capacity = 65536;
+};
+
+struct EngineRequest {
+  SequenceId id = 0;  // not known to this engine, now or earlier
+  // Prompt, then the output that earlier attempts emitted. Not empty.
+  std::vector<int32_t> tokens;
+  int32_t prompt_tokens = 0;  // in [1, tokens.size()]
+  SamplingParams sampling;
+  // Root of this request's block keys: KeyDomain::Root of its tenant and
+  // adapter. Prefixes are shared within one root only.
+  prefix::BlockKey key_root;
+  // Compute the context and draw one token, then hold the pages until Release,
+  // for whoever streams them away.
+  bool prefill_only = false;
+};
+
+enum class FinishReason { kNone, kStop, kLength, kError };
+
+// What one step brought for one sequence.
+struct EngineOutput {
+  SequenceId sequence = 0;
+  // Position of `token` in the whole output, earlier attempts included.
+  int32_t index = 0;
+  std::optional<int32_t> token;  // absent only with kError
+  PositionLogprobs logprobs;     // if asked for
+  // With the first token this engine draws for the sequence only.
+  std::vector<PositionLogprobs> prompt_logprobs;  // from the second token on
+  int32_t cached_tokens = 0;  // prompt tokens that were not computed
+  FinishReason finish_reason = FinishReason::kNone;
+  std::optional<int32_t> stop_token_id;  // absent when EOS stopped it
+  Status error;                          // with kError
+};
+
+// Pages that wait for KV from elsewhere.
+struct Reservation {
+  // Leading tokens whose KV is here already, whole blocks, fewer than all;
+  // their pages must not be written.
+  int32_t cached_tokens = 0;
+  // Pages of all tokens, in order, the cached ones first. Valid until the next
+  // non-const call.
+  std::span<const PageId> pages;
+};
+
+struct EngineStats {
+  // Pages, each counted once: free, held only by the prefix cache, used by
+  // sequences that run, reserved, or held and quarantined for a transfer.
+  int32_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_running = 0,
+          pages_reserved = 0, pages_held = 0;
+  int32_t waiting = 0, running = 0, reserved = 0, held = 0;  // sequences
+  int64_t queued_prefill_tokens = 0;  // not computed yet, waiting or running
+  int64_t context_tokens = 0;         // of running sequences
+  // Since the start.
+  int64_t steps = 0, computed_tokens = 0, preemptions = 0;
+  int64_t prefix_queries = 0;       // admissions that looked for a prefix
+  int64_t prefix_query_tokens = 0;  // tokens they had
+  int64_t prefix_hit_tokens = 0;    // tokens they found
+};
+
+// A range of indices into SequenceStep::pages.
+struct PageRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+  bool operator==(const PageRange&) const = default;
+};
+
+// Pages that become final when `step` is done: those it fills, and at the end
+// of the context also the last, partly filled one. Pages before
+// step.begin / page_tokens were final before (cached ones too, which no step
+// computes).
+PageRange PagesCompletedBy(const SequenceStep& step, int32_t page_tokens);
+
+// A single-threaded state machine (externally synchronized): the same calls
+// with the same arguments give the same plans.
+//
+// A sequence comes by Add and waits, first in first out, until the pages of all
+// its tokens and a place in the batch are there; or by Reserve, which takes
+// both at once, and runs from Activate on. A step takes one token of every
+// decoding sequence, then chunks of prompts, oldest first, up to
+// max_num_batched_tokens. When a decode finds no page, blocks that only the
+// cache holds are evicted, least recently used first; then the youngest
+// sequence is preempted: it gives its pages back and later computes its prompt
+// and output again. Only whole blocks are shared, and only read.
+//
+// Pages that a transfer reads (prefill_only) or writes (Reserve) are neither
+// preempted nor freed before Release or Activate say that the transfer is over
+// (DESIGN §3, step 3).
+//
+// Plan, Complete and Fail do not allocate once the engine is warm.
+class EngineCore {
+ public:
+  // Errors: kInvalidArgument naming the field.
+  static StatusOr<std::unique_ptr<EngineCore>> Create(
+      const EngineConfig& config);
+  ~EngineCore();
+  EngineCore(const EngineCore&) = delete;
+  EngineCore& operator=(const EngineCore&) = delete;
+
+  // Queues a request. Errors: kInvalidArgument (malformed, or can never fit:
+  // longer than the model or than all pages), kAlreadyExists,
+  // kResourceExhausted (max_waiting; try later).
+  Status Add(EngineRequest request);
+
+  // Takes pages for KV that another engine will send. Errors as for Add;
+  // kResourceExhausted when there is no room now.
+  StatusOr<Reservation> Reserve(EngineRequest request);
+
+  // The KV of all tokens of a reservation is in its pages, and `tokens` (the
+  // sender's draws, not empty) continue the output: the sequence joins the next
+  // step. If the last of them ends it, it ends here and the reason is returned;
+  // otherwise kNone.
+  // Errors: kNotFound (no such reservation, or cancelled), kInvalidArgument
+  // (tokens; the reservation stays).
+  StatusOr<FinishReason> Activate(SequenceId id,
+                                  std::span<const int32_t> tokens);
+
+  // Ends a sequence without further output. Its pages become free, unless it
+  // is prefill_only or a reservation: then they are kept (in quarantine) until
+  // Release. False if there is nothing to end.
+  bool Cancel(SequenceId id);
+
+  // No transfer touches the pages of `id` any more, now or later: ends the
+  // sequence if it has not ended, and frees its pages. False if `id` is
+  // unknown.
+  bool Release(SequenceId id);
+
+  // The next step, or null if there is nothing to compute. It is in flight, and
+  // valid, until Complete or Fail; meanwhile Plan must not be called, but
+  // everything else may.
+  const StepPlan* Plan();
+
+  // `result` is that of the step in flight. One output per token drawn, without
+  // sequences cancelled meanwhile; valid until the next call of Complete or
+  // Fail.
+  std::span<const EngineOutput> Complete(const StepResult& result);
+
+  // The step in flight did not succeed: its sequences end with `error`.
+  std::span<const EngineOutput> Fail(const Status& error);
+
+  // Pages of a sequence that is running, reserved or held; empty otherwise.
+  // Valid until the next non-const call.
+  std::span<const PageId> PagesOf(SequenceId id) const;
+
+  // True if Plan would find something to compute.
+  bool HasWork() const;
+
+  // Blocks that the prefix cache stored and removed.
+  const prefix::KvEventLog& events() const;
+  // All blocks in the cache, parents first: the state at
+  // events().next_sequence(), for a reader that saw a gap.
+  std::vector<prefix::StoredBlock> CachedBlocks() const;
+  // Forgets every block that no sequence uses.
+  void ClearCache();
+
+  EngineStats Stats() const;
+
+  // That every page and every sequence is accounted for exactly once. Errors:
+  // kInternal, which is a bug.
+  Status CheckInvariants() const;
+
+ private:
+  class Impl;
+  explicit EngineCore(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tidepool::engine
