@@ -2,4 +2,4 @@
 tidepool_library(worker_core
   SOURCES worker_core_streams.cc
   HEADERS worker_core.h worker_core_streams.h
-  DEPS tidepool::engine_core tidepool::proto)
+  DEPS tidepool::engine tidepool::transfer tidepool::proto)

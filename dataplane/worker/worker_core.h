@@ -12,6 +12,7 @@
 #include "dataplane/base/clock.h"
 #include "dataplane/base/status.h"
 #include "dataplane/engine/step_plan.h"
+#include "dataplane/transfer/messenger.h"
 #include "dataplane/worker/worker_core_streams.h"
 #include "tidepool/worker/v1/worker.pb.h"
 
@@ -29,8 +30,9 @@ using SessionId = uint64_t;
 using PeerCallId = uint64_t;
 // One RPC from another worker; chosen by the shell, never reused.
 using IncomingCallId = uint64_t;
-// Names a grant in this process; never reused.
-using CapabilityId = uint64_t;
+// One grant of our memory; chosen by the core, never reused. (The messenger
+// names capabilities by ids of its own.)
+using GrantId = uint64_t;
 
 struct WorkerCoreConfig {
   // What the hello says; `incarnation`, `role`, `identity`, `max_model_len`
@@ -88,16 +90,19 @@ struct ReplyToPeer {
   StatusOr<PeerResponse> response;
 };
 
-// Let peers write whole slices of these pages. Answer with OnGranted.
+// Let the peer write all layers of these pages. Answer with OnGranted. Also
+// done for no pages: then an empty capability is answered.
 struct GrantCapability {
-  CapabilityId capability = 0;
+  GrantId grant = 0;
   std::vector<engine::PageId> pages;
-  Duration expires_in{};  // for the message; the core itself ends it
+  // The request's own end; the core revokes earlier if the reservation is not
+  // renewed.
+  TimePoint expiry{};
 };
-// Accept no more writes. Answer with OnRevoked once it is proven that none can
-// happen any more (DESIGN §3, step 3).
+// Accept no more writes. Answer with OnRevoked, and what has arrived by then,
+// once it is proven that none can happen any more (DESIGN §3, step 3).
 struct RevokeCapability {
-  CapabilityId capability = 0;
+  GrantId grant = 0;
 };
 
 // First SliceStreamer::StartStep(step_pages), then execute, calling
@@ -166,13 +171,13 @@ class WorkerCore {
   // ---- Other workers: calls from them ----
   void OnPeerCall(IncomingCallId call, const PeerRequest& request,
                   TimePoint now);
-  // `capability` as it goes into the response, or why it could not be granted.
-  void OnGranted(CapabilityId id,
+  // `capability` as it goes into the response, or why it could not be granted
+  // (then it is not revoked either).
+  void OnGranted(GrantId grant,
                  const StatusOr<wire::TransferCapability>& capability,
                  TimePoint now);
-  // `checksums` of all extents in order (layer, i), as received; empty if some
-  // slice never came.
-  void OnRevoked(CapabilityId id, const std::vector<uint64_t>& checksums,
+  // `received` as transfer::Messenger::ReceivedDigest told.
+  void OnRevoked(GrantId grant, const transfer::Received& received,
                  TimePoint now);
 
   // ---- Other workers: our calls and streams to them ----

@@ -4,13 +4,8 @@
 #include <utility>
 
 #include "dataplane/base/check.h"
-#include "dataplane/base/digest.h"
 
 namespace tidepool::worker {
-
-uint64_t DigestOfChecksums(std::span<const uint64_t> checksums) {
-  return Checksum64(std::as_bytes(checksums));
-}
 
 void SliceStreamer::StartStep(std::vector<StreamPages> pages) {
   CHECK(step_.empty());

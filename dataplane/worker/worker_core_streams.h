@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -58,10 +57,6 @@ struct SlicesSent {
   std::vector<uint64_t> checksums;
   std::string transport;  // "tcp", "shm"
 };
-
-// The digest that a commit carries: over the slices' checksums in the order of
-// the extents, (layer, i) at layer * pages + i.
-uint64_t DigestOfChecksums(std::span<const uint64_t> checksums);
 
 // Joins the two things that a slice waits for: its KV being computed and the
 // capability being known, in whichever order they come. Every slice of a
