@@ -17,6 +17,11 @@ BlockKey KeyDomain::Root() const {
 
 BlockKey NextBlockKey(const BlockKey& parent, std::span<const int32_t> tokens) {
   Sha256 hash;
+  return NextBlockKey(hash, parent, tokens);
+}
+
+BlockKey NextBlockKey(Sha256& hash, const BlockKey& parent,
+                      std::span<const int32_t> tokens) {
   hash.Update(std::as_bytes(std::span(parent.bytes)));
   hash.Update(std::as_bytes(tokens));
   return hash.Finish();
@@ -27,9 +32,11 @@ std::vector<BlockKey> BlockKeysOf(const BlockKey& root,
                                   uint32_t block_tokens) {
   std::vector<BlockKey> keys;
   keys.reserve(tokens.size() / block_tokens);
+  Sha256 hash;
   const BlockKey* parent = &root;
   for (size_t i = 0; i + block_tokens <= tokens.size(); i += block_tokens) {
-    keys.push_back(NextBlockKey(*parent, tokens.subspan(i, block_tokens)));
+    keys.push_back(
+        NextBlockKey(hash, *parent, tokens.subspan(i, block_tokens)));
     parent = &keys.back();
   }
   return keys;

@@ -31,6 +31,10 @@ struct KeyDomain {
 // key_i of block i, given key_{i-1} (or the root) and its tokens.
 BlockKey NextBlockKey(const BlockKey& parent, std::span<const int32_t> tokens);
 
+// The same with `hash`, which is fresh before and after, and no allocation.
+BlockKey NextBlockKey(Sha256& hash, const BlockKey& parent,
+                      std::span<const int32_t> tokens);
+
 // Keys of all full blocks of `tokens`, in order.
 std::vector<BlockKey> BlockKeysOf(const BlockKey& root,
                                   std::span<const int32_t> tokens,
