@@ -5,3 +5,8 @@ tidepool_library(engine_sampler
   DEPS tidepool::base)
 # Loops over the vocabulary; the compiler vectorizes them only from -O3 on.
 set_source_files_properties(sampler_math.cc PROPERTIES COMPILE_OPTIONS -O3)
+
+tidepool_library(engine_core
+  SOURCES engine_core.cc engine_core_stats.cc engine_core_step.cc
+  HEADERS engine_core.h page_pool.h
+  DEPS tidepool::engine_sampler tidepool::prefix absl::flat_hash_map)

@@ -8,10 +8,13 @@
 #include <span>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "dataplane/base/status.h"
+#include "dataplane/engine/page_pool.h"
 #include "dataplane/engine/step_plan.h"
 #include "dataplane/prefix/block_key.h"
 #include "dataplane/prefix/kv_events.h"
+#include "dataplane/prefix/radix_tree.h"
 
 namespace tidepool::engine {
 
@@ -140,18 +143,16 @@ class EngineCore {
   // kResourceExhausted when there is no room now.
   StatusOr<Reservation> Reserve(EngineRequest request);
 
-  // The KV of all tokens of a reservation is in its pages, and `tokens` (the
-  // sender's draws, not empty) continue the output: the sequence joins the next
-  // step. If the last of them ends it, it ends here and the reason is returned;
-  // otherwise kNone.
+  // The KV of all tokens of a reservation is in its pages, and `token`, which
+  // the sender drew, continues the output: the sequence joins the next step. If
+  // the token ends it, it is gone, and the reason is returned; otherwise kNone.
   // Errors: kNotFound (no such reservation, or cancelled), kInvalidArgument
-  // (tokens; the reservation stays).
-  StatusOr<FinishReason> Activate(SequenceId id,
-                                  std::span<const int32_t> tokens);
+  // (the token; the reservation stays).
+  StatusOr<FinishReason> Activate(SequenceId id, int32_t token);
 
   // Ends a sequence without further output. Its pages become free, unless it
-  // is prefill_only or a reservation: then they are kept (in quarantine) until
-  // Release. False if there is nothing to end.
+  // is prefill_only or a reservation and has any: then they are kept, in
+  // quarantine, until Release. False if there is nothing to end.
   bool Cancel(SequenceId id);
 
   // No transfer touches the pages of `id` any more, now or later: ends the
@@ -176,11 +177,12 @@ class EngineCore {
   // Valid until the next non-const call.
   std::span<const PageId> PagesOf(SequenceId id) const;
 
-  // True if Plan would find something to compute.
-  bool HasWork() const;
+  // Some sequence runs or waits. (Plan may find no step all the same: while all
+  // that wait need pages that transfers hold.)
+  bool HasWork() const { return !running_.empty() || !waiting_.empty(); }
 
   // Blocks that the prefix cache stored and removed.
-  const prefix::KvEventLog& events() const;
+  const prefix::KvEventLog& events() const { return events_; }
   // All blocks in the cache, parents first: the state at
   // events().next_sequence(), for a reader that saw a gap.
   std::vector<prefix::StoredBlock> CachedBlocks() const;
@@ -194,9 +196,67 @@ class EngineCore {
   Status CheckInvariants() const;
 
  private:
-  class Impl;
-  explicit EngineCore(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  enum class State;
+  struct Sequence;
+  struct Ending {
+    FinishReason reason = FinishReason::kNone;
+    std::optional<int32_t> stop_token_id;
+  };
+
+  explicit EngineCore(const EngineConfig& config);
+
+  // That `request` is well-formed and `positions` of it can ever fit.
+  Status Validate(const EngineRequest& request, int64_t positions) const;
+  Sequence* Insert(EngineRequest request);  // in no state yet
+  Sequence* Find(SequenceId id) const;      // null if there is none
+  // Enters and leaves the list or count of a state.
+  void Attach(Sequence& sequence, State state);
+  void Detach(Sequence& sequence);
+  // Ends a sequence that no step computes, or holds it for its transfer.
+  void Stop(Sequence& sequence);
+  void Destroy(Sequence& sequence);  // detached
+  void DropPages(Sequence& sequence);
+
+  // Takes the longest cached prefix, and pages for the rest of `positions`.
+  // False, with nothing changed, if there is no room or no place in the batch.
+  bool Admit(Sequence& sequence, int64_t positions);
+  PageId TakePage();  // evicts if none is free; one is available
+  // Takes a page if the next token needs one. False if that preempted
+  // `sequence` itself.
+  bool Grow(Sequence& sequence);
+  void Preempt(Sequence& sequence);
+  void AppendStep(Sequence& sequence, int32_t tokens);
+
+  // Makes whole blocks whose KV is computed known to the cache.
+  void CacheBlocks(Sequence& sequence);
+  void TakeResult(Sequence& sequence, const SequenceStep& step,
+                  const SequenceResult& result);
+  Ending EndingOf(const Sequence& sequence) const;
+  EngineOutput& NextOutput(const Sequence& sequence);
+
+  int32_t PagesFor(int64_t positions) const;
+  int32_t NumAvailable() const;    // pages free or evictable
+  int32_t NumPlacesTaken() const;  // of max_num_seqs
+  Status CheckSequence(const Sequence& sequence) const;
+
+  const EngineConfig config_;
+  PagePool pool_;
+  prefix::KvEventLog events_;
+  prefix::RadixTree tree_;  // outlives the pins in sequences_
+  Sha256 hash_;
+  absl::flat_hash_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
+  // By age, the oldest first.
+  std::vector<Sequence*> running_, waiting_;
+  int32_t num_preempted_ = 0;  // of those waiting
+  int32_t num_reserved_ = 0, num_held_ = 0;
+  uint64_t next_arrival_ = 0;
+
+  bool in_flight_ = false;
+  StepPlan plan_;
+  std::vector<Sequence*> in_step_;     // of plan_.sequences
+  std::vector<EngineOutput> outputs_;  // the first num_outputs_ are valid
+  size_t num_outputs_ = 0;
+  EngineStats totals_;  // what is counted since the start
 };
 
 }  // namespace tidepool::engine
