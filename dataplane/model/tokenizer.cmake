@@ -1,4 +1,17 @@
 # Text to tokens and back.
+find_package(simdjson REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+
 tidepool_library(model_tokenizer
+  SOURCES bpe.cc bpe_bytes.cc bpe_cache.cc bpe_merge.cc bpe_vocabulary.cc
+          detokenizer.cc detokenizer_stages.cc
+          pretokenizer.cc pretokenizer_match.cc pretokenizer_regex.cc
+          pretokenizer_split.cc pretokenizer_translate.cc
+          tokenizer.cc tokenizer_added.cc tokenizer_impl.cc tokenizer_json.cc
+          tokenizer_normalizer.cc tokenizer_spec.cc tokenizer_steps.cc
+          tokenizer_vocabulary.cc unicode.cc
   HEADERS detokenizer.h tokenizer.h
   DEPS tidepool::base)
+target_link_libraries(tidepool_model_tokenizer PRIVATE
+  absl::function_ref simdjson::simdjson PkgConfig::PCRE2 PkgConfig::UTF8PROC)

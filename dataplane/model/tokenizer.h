@@ -52,7 +52,7 @@ class TokenizerImpl;
 class Tokenizer {
  public:
   // Texts beyond this are refused.
-  static constexpr size_t kTextBytesMax = size_t{1} << 30;
+  static constexpr size_t kTextBytesMax = size_t{64} << 20;
 
   // Reads the file at `path`. Errors: kNotFound and the like, and Parse's.
   static StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& path);
