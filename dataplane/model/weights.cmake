@@ -1,5 +1,6 @@
 # Configuration, weights and where both come from.
 find_package(nlohmann_json REQUIRED)
+find_package(CURL REQUIRED)
 
 tidepool_library(model_weights
   SOURCES config.cc dummy_weights.cc file_io.cc mapped_file.cc safetensors.cc
@@ -9,6 +10,16 @@ tidepool_library(model_weights
           weights.h weights_internal.h
   DEPS tidepool::base nlohmann_json::nlohmann_json xxhash)
 
+# Apart from the weights, so that the engine links no network code.
+tidepool_library(model_source
+  SOURCES http_get.cc hub_api.cc hub_client.cc hub_download.cc model_source.cc
+          part_file.cc retry.cc snapshot.cc
+  HEADERS http_get.h hub_api.h hub_client.h hub_download.h model_source.h
+          part_file.h retry.h snapshot.h
+  DEPS tidepool::model_weights CURL::libcurl OpenSSL::Crypto)
+target_compile_definitions(tidepool_model_source PRIVATE
+  TIDEPOOL_MODELS_SOURCE_DIR="${PROJECT_SOURCE_DIR}/models")
+
 tidepool_test(model_config_test SOURCES config_test.cc
   DEPS tidepool::model_weights)
 tidepool_test(model_weights_test SOURCES weights_test.cc
@@ -17,6 +28,11 @@ tidepool_test(model_safetensors_header_test SOURCES safetensors_header_test.cc
   DEPS tidepool::model_weights)
 tidepool_test(model_fixtures_test SOURCES fixtures_test.cc
   DEPS tidepool::model_weights)
+tidepool_test(model_source_test SOURCES hub_api_test.cc model_source_test.cc
+  DEPS tidepool::model_source)
+tidepool_test(model_hub_download_test
+  SOURCES hub_download_test.cc scripted_http_server.cc
+  DEPS tidepool::model_source)
 
 if(TIDEPOOL_FUZZERS)
   # Without coverage of the parsers themselves the fuzzers would search blindly.
