@@ -62,6 +62,8 @@ struct Received {
   uint64_t digest = 0;
 };
 
+using RevokeDone = std::function<void(StatusOr<Received>)>;
+
 // The same digest, for the source's side. Checksums of all extents in order.
 uint64_t DigestOf(std::span<const uint64_t> extent_checksums);
 
@@ -172,18 +174,20 @@ class Messenger {
 
   // --- Destination ---
 
-  // Lets the holder of the result write the window's extents until `expiry`.
-  // The caller keeps the pages out of any other use until Revoke's `done`.
+  // Lets the holder of the result write the window's extents. After `expiry`
+  // new writes are refused, yet one may still be landing: the caller keeps the
+  // pages out of any other use until Revoke's `done`.
   // Errors: kInvalidArgument (window outside of the region, page named twice),
   // kNotFound (region), kResourceExhausted.
   virtual StatusOr<Capability> Grant(const Window& window,
                                      TimePoint expiry) = 0;
 
-  // Ends a grant. `done` runs once, when no write can land any more and the
-  // pages may be reused: on the messenger's thread, or at once on this one if
-  // there is no such grant.
-  virtual void Revoke(uint64_t capability_id, std::function<void()> done) = 0;
+  // Ends a grant. `done` runs once, on the messenger's thread, when no write
+  // can land any more and the pages may be used: with what had arrived by
+  // then, or kNotFound if there is no such grant (any more).
+  virtual void Revoke(uint64_t capability_id, RevokeDone done) = 0;
 
+  // What has arrived so far; only Revoke gives an answer that stays true.
   // Errors: kNotFound (unknown or revoked).
   virtual StatusOr<Received> ReceivedDigest(uint64_t capability_id) const = 0;
 
