@@ -10,3 +10,5 @@ tidepool_library(engine_core
   SOURCES engine_core.cc engine_core_stats.cc engine_core_step.cc
   HEADERS engine_core.h page_pool.h
   DEPS tidepool::engine_sampler tidepool::prefix absl::flat_hash_map)
+tidepool_test(engine_core_test SOURCES engine_core_test.cc
+  DEPS tidepool::engine_core)
