@@ -69,7 +69,6 @@ enum class EndReason {
   kFinished,       // the last output carried the finish reason
   kCancelled,      // by Cancel
   kInvalid,        // a worker says it can run nowhere           (400)
-  kQueueFull,      // more waiting than max_waiting_requests     (429)
   kNoRoom,         // waited max_queue_wait, workers were full   (429)
   kNoReadyWorker,  // waited max_queue_wait, none was ready      (503)
   kAttemptsSpent,  // max_attempts failed                        (503)
@@ -104,8 +103,8 @@ struct RequestRecord {
   uint32_t overloads = 0;      // tries refused for want of room
   TimePoint arrived{};
   std::optional<TimePoint> first_token, last_token, ended;
-  std::vector<AttemptRecord> attempts;  // at most max_attempts + the last 16
-                                        // refused for want of room
+  // Of tries in a row refused for want of room only the last is kept.
+  std::vector<AttemptRecord> attempts;
   std::optional<EndReason> end_reason;
 
   // "attempt 1: prefill-0 → decode-1 (least_loaded: ...) failed after 0.31 s:
@@ -164,7 +163,7 @@ struct ConductorStats {
   uint64_t submitted = 0, retries = 0, overloads = 0;
   uint64_t stale_outputs = 0;  // of attempts that are over
   uint64_t gaps = 0;           // sessions ended for a missing message
-  uint64_t ended[9] = {};      // by EndReason
+  uint64_t ended[8] = {};      // by EndReason
   uint32_t requests = 0, waiting = 0;
 };
 
@@ -198,7 +197,8 @@ class ConductorCore {
 
   // ---- Clients ----
   // Errors, before anything runs: kInvalidArgument (empty prompt, no timeout,
-  // repeated id), kResourceExhausted (max_requests, max_waiting_requests).
+  // repeated id), kResourceExhausted (max_requests, max_waiting_requests: 429),
+  // kUnavailable (after Shutdown: 503). After an error no EndRequest follows.
   Status Submit(ClientRequest request, TimePoint now);
   // Ends the request with kCancelled unless it has ended; also used when the
   // gateway has seen a stop string.

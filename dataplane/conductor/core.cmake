@@ -1,4 +1,6 @@
 # The protocol core: protobuf messages, no sockets, no threads.
 tidepool_library(conductor_core
+  SOURCES conductor_core.cc conductor_core_attempts.cc conductor_core_fleet.cc
+          conductor_core_record.cc
   HEADERS conductor_core.h
-  DEPS tidepool::scheduling tidepool::proto)
+  DEPS tidepool::base tidepool::scheduling tidepool::proto)

@@ -1,5 +1,7 @@
 # The protocol core: protobuf messages, no sockets, no threads.
 tidepool_library(worker_core
-  SOURCES worker_core_streams.cc
+  SOURCES worker_core.cc worker_core_convert.cc worker_core_handover.cc
+          worker_core_receive.cc worker_core_streams.cc worker_core_tasks.cc
   HEADERS worker_core.h worker_core_streams.h
-  DEPS tidepool::engine tidepool::transfer tidepool::proto)
+  DEPS tidepool::base tidepool::engine_core tidepool::prefix tidepool::transfer
+       tidepool::proto)

@@ -38,6 +38,7 @@ struct WorkerCoreConfig {
   // What the hello says; `incarnation`, `role`, `identity`, `max_model_len`
   // and `max_num_seqs` are used by the core as well.
   wire::DescribeResponse description;
+  uint64_t slice_bytes = 0;  // of the engine's KvLayout
 
   uint32_t max_sessions = 64;  // further hellos are refused
   // Submitted and reserved together; more are refused as overload.
@@ -90,8 +91,8 @@ struct ReplyToPeer {
   StatusOr<PeerResponse> response;
 };
 
-// Let the peer write all layers of these pages. Answer with OnGranted. Also
-// done for no pages: then an empty capability is answered.
+// Let the peer write all layers of these pages (at least one). Answer with
+// OnGranted.
 struct GrantCapability {
   GrantId grant = 0;
   std::vector<engine::PageId> pages;
