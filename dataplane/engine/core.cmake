@@ -12,3 +12,5 @@ tidepool_library(engine_core
   DEPS tidepool::engine_sampler tidepool::prefix absl::flat_hash_map)
 tidepool_test(engine_core_test SOURCES engine_core_test.cc
   DEPS tidepool::engine_core)
+tidepool_test(engine_core_sim_test SOURCES engine_core_sim_test.cc
+  DEPS tidepool::engine_core LABEL sim)
