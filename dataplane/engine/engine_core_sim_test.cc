@@ -147,13 +147,17 @@ class Simulation {
     }
   }
 
-  int64_t preemptions() { return decode_.core().Stats().preemptions; }
+  int64_t preemptions() {
+    return prefill_.core().Stats().preemptions +
+           decode_.core().Stats().preemptions;
+  }
   int64_t finished() const { return finished_; }
   int64_t handed_over() const { return handed_over_; }
   int64_t hit_tokens() { return decode_.core().Stats().prefix_hit_tokens; }
 
  private:
   struct Running {
+    Instance* home = nullptr;  // that puts out all but a handover's first token
     Expectation expected;
     std::vector<int32_t> output;
   };
@@ -223,7 +227,7 @@ class Simulation {
     switch (random_.Below(8)) {
       case 0:
       case 1:
-        return Serve(MakeRequest());
+        return Serve(AnyInstance(), MakeRequest());
       case 2:
         return StartHandover(MakeRequest());
       case 3:
@@ -238,12 +242,18 @@ class Simulation {
     }
   }
 
-  void Serve(EngineRequest request) {
-    const Status added = decode_.core().Add(request);
-    if (!added.ok()) return;
-    running_[request.id] = {.expected = Expect(request, decode_.config())};
-    running_[request.id].output.assign(
-        request.tokens.begin() + request.prompt_tokens, request.tokens.end());
+  Instance& AnyInstance() { return random_.Chance(0.3) ? prefill_ : decode_; }
+
+  void Serve(Instance& instance, EngineRequest request) {
+    if (instance.core().Add(request).ok()) StartRunning(instance, request);
+  }
+
+  void StartRunning(Instance& instance, const EngineRequest& request) {
+    running_[request.id] = {
+        .home = &instance,
+        .expected = Expect(request, instance.config()),
+        .output = {request.tokens.begin() + request.prompt_tokens,
+                   request.tokens.end()}};
   }
 
   void StartHandover(EngineRequest request) {
@@ -254,14 +264,13 @@ class Simulation {
         .to = {reserved->pages.begin(), reserved->pages.end()},
         .next_page = reserved->cached_tokens / decode_.config().page_tokens};
     const SequenceId id = request.id;
-    const Expectation expected = Expect(request, decode_.config());
     request.prefill_only = true;
-    if (!prefill_.core().Add(std::move(request)).ok()) {
+    if (!prefill_.core().Add(request).ok()) {
       EXPECT_TRUE(decode_.core().Release(id));
       return;
     }
     handovers_[id] = std::move(handover);
-    running_[id] = {.expected = expected};
+    StartRunning(decode_, request);
   }
 
   // Copies some pages of a random handover, in order; then commits it, or lets
@@ -310,38 +319,29 @@ class Simulation {
   void CancelOne() {
     const std::optional<SequenceId> id = RandomRunning();
     if (!id) return;
+    EXPECT_TRUE(running_.at(*id).home->core().Cancel(*id));
     running_.erase(*id);
-    decode_.core().Cancel(*id);
     const auto handover = handovers_.find(*id);
     if (handover == handovers_.end()) return;
     prefill_.core().Cancel(*id);
     handover->second.cancelled = true;
   }
 
-  // Ends a request that decodes and starts it again with what it has put out.
+  // Ends a request that is in one place and starts it again with what it has
+  // put out.
   void MigrateOne() {
     const std::optional<SequenceId> id = RandomRunning();
     if (!id || handovers_.contains(*id)) return;
     EngineRequest request = running_.at(*id).expected.request;
-    const std::vector<int32_t>& output = running_.at(*id).output;
+    const std::vector<int32_t> output = running_.at(*id).output;
     request.tokens.resize(request.prompt_tokens);
     request.tokens.insert(request.tokens.end(), output.begin(), output.end());
+    EXPECT_TRUE(running_.at(*id).home->core().Cancel(*id));
     running_.erase(*id);
-    EXPECT_TRUE(decode_.core().Cancel(*id));
     request.id = next_id_++;
-    if (random_.Chance(0.5)) {
-      Serve(std::move(request));
-    } else {
-      const SequenceId moved = request.id;
-      StartHandover(std::move(request));
-      if (running_.contains(moved)) running_[moved].output = output_of(moved);
-    }
-  }
-  // Output that `id` started with.
-  std::vector<int32_t> output_of(SequenceId id) {
-    const EngineRequest& request = running_.at(id).expected.request;
-    return {request.tokens.begin() + request.prompt_tokens,
-            request.tokens.end()};
+    request.prefill_only = false;
+    if (random_.Chance(0.5)) return Serve(AnyInstance(), std::move(request));
+    StartHandover(std::move(request));
   }
 
   std::optional<SequenceId> RandomRunning() {
@@ -400,7 +400,7 @@ class Simulation {
     ASSERT_EQ(output.token, expected.output[index])
         << "sequence " << output.sequence << " at " << index;
     CheckPromptLogprobs(output, expected.request);
-    if (&instance == &prefill_) {
+    if (&instance != running.home) {
       handovers_.at(output.sequence).first_token = output.token;
       return;
     }

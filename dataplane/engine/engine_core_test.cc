@@ -425,6 +425,18 @@ TEST_F(EngineCoreTest, ReservationsTakePlacesInTheBatch) {
   EXPECT_THAT(tokens_[6], SizeIs(4));
 }
 
+TEST_F(EngineCoreTest, PreemptedSequencesComeBeforeReservations) {
+  for (SequenceId id = 1; id <= 2; ++id) {
+    ASSERT_TRUE(core_->Add(Request(id, Tokens(4, 100 * id), 40)).ok());
+  }
+  while (core_->Stats().preemptions == 0) ASSERT_TRUE(Step());
+  ASSERT_TRUE(core_->Cancel(1));
+  EXPECT_EQ(core_->Reserve(Request(3, Tokens(4))).status().code(),
+            Code::kResourceExhausted);
+  ASSERT_TRUE(Step());
+  EXPECT_TRUE(core_->Reserve(Request(3, Tokens(4))).ok());
+}
+
 TEST_F(EngineCoreTest, CancelDuringAStepTakesEffectWhenItCompletes) {
   ASSERT_TRUE(core_->Add(Request(1, Tokens(10))).ok());
   const StepPlan* plan = core_->Plan();
