@@ -11,3 +11,15 @@ tidepool_library(model_chat_template
           jinja_json.h jinja_lexer.h jinja_object.h jinja_parser.h jinja_text.h
           jinja_value.h
   DEPS tidepool::base nlohmann_json::nlohmann_json ${UTF8PROC_LIBRARY})
+tidepool_test(model_chat_template_test SOURCES chat_template_test.cc
+  DEPS tidepool::model_chat_template)
+tidepool_test(model_chat_template_limits_test
+  SOURCES chat_template_limits_test.cc DEPS tidepool::model_chat_template)
+
+if(TIDEPOOL_FUZZERS)
+  # Without coverage of the interpreter itself the fuzzer would search blindly.
+  target_compile_options(tidepool_model_chat_template PRIVATE
+    -fsanitize=fuzzer-no-link)
+endif()
+tidepool_fuzz(chat_template_fuzz SOURCES chat_template_fuzz.cc
+  DEPS tidepool::model_chat_template CORPUS testdata/chat_template/fuzz)

@@ -40,7 +40,7 @@ struct ChatRenderOptions {
 
 // Jinja as Hugging Face's transformers configures it (trim_blocks,
 // lstrip_blocks, loop controls, an immutable sandbox), with what chat templates
-// use of it: see README.md for the list and the differences.
+// use of it: chat_template.md has the list and the differences.
 //
 // Immutable; rendering is thread-safe. Rendering uses up to about 1 MiB of
 // stack at the default depth.

@@ -303,8 +303,12 @@ class Lexer {
       if (base == 16) return std::isxdigit(static_cast<unsigned char>(c)) != 0;
       return c >= '0' && c < '0' + base;
     };
-    const size_t whole = prefix + MatchDigits(rest.substr(prefix), is_digit);
+    const auto is_zero = [](char c) { return c == '0'; };
+    size_t whole = prefix + MatchDigits(rest.substr(prefix), is_digit);
     const size_t fraction = base == 10 ? MatchFraction(rest, whole) : 0;
+    if (base == 10 && fraction == 0 && rest.front() == '0') {
+      whole = MatchDigits(rest, is_zero);  // 012 is no number
+    }
     std::string digits(rest.substr(prefix, whole - prefix + fraction));
     std::erase(digits, '_');
     Token& token =

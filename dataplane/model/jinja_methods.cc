@@ -35,11 +35,18 @@ StatusOr<Value> Strip(Runtime& runtime, const Value& self,
 
 // One affix or a tuple of them.
 template <bool prefix>
-StatusOr<Value> HasAffix(Runtime&, const Value& self,
+StatusOr<Value> HasAffix(Runtime& runtime, const Value& self,
                          const Arguments& arguments) {
   const std::string_view name = prefix ? "startswith" : "endswith";
-  ASSIGN_OR_RETURN(const auto bound, (Bind(name, arguments, {"affix"}, 1)));
-  const std::string_view text = self.text();
+  ASSIGN_OR_RETURN(const auto bound,
+                   (Bind(name, arguments, {"affix", "start", "end"}, 1)));
+  Value within = self;
+  if (bound[1].has_value()) {
+    const Value none;
+    ASSIGN_OR_RETURN(
+        within, Slice(runtime, self, *bound[1], bound[2].value_or(none), none));
+  }
+  const std::string_view text = within.text();
   const bool several = bound[0]->kind() == Kind::kTuple;
   const std::span<const Value> affixes =
       several ? bound[0]->items() : std::span<const Value>(&*bound[0], 1);

@@ -36,8 +36,9 @@ bool Mapping(const Value& v) { return v.is_dict(); }
 bool Iterable(const Value& v) {
   return v.is_string() || v.is_sequence() || v.is_dict() || v.is_undefined();
 }
-bool Callable(const Value& v) {
-  return v.kind() == Kind::kObject && v.object().callable();
+bool Callable(const Value& v) {  // what is undefined fails only when called
+  return v.is_undefined() ||
+         (v.kind() == Kind::kObject && v.object().callable());
 }
 bool Escaped(const Value&) { return false; }
 
