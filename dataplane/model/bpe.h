@@ -97,8 +97,8 @@ class BpeModel {
   StringIndex word_index_;
   MergeTable merges_;
   std::array<int32_t, 256> byte_tokens_;  // "<0x00>"…, -1: none
-  std::array<Unit, 256> units_;  // of bytes, or of ASCII characters
-  bool units_plain_ = false;     // every byte is one token
+  std::array<Unit, 256> units_;           // of bytes, or of ASCII characters
+  bool units_plain_ = false;              // every byte is one token
   bool cut_at_metaspaces_ = false;
   // A cache does not change what the model is.
   mutable WordCache cache_;

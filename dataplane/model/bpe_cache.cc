@@ -33,10 +33,10 @@ CacheKey::CacheKey(std::string_view word, size_t readable)
     words = {};
     std::memcpy(words.data(), word.data(), word.size());
   }
-  hash = MultiplyFold(words[0] ^ 0xA0761D6478BD642Fu,
-                      words[1] ^ 0xE7037ED1A0B428DBu) ^
-         MultiplyFold(words[2] ^ 0x8EBC6AF09C88C6E3u,
-                      size ^ 0x589965CC75374CC3u);
+  hash =
+      MultiplyFold(words[0] ^ 0xA0761D6478BD642Fu,
+                   words[1] ^ 0xE7037ED1A0B428DBu) ^
+      MultiplyFold(words[2] ^ 0x8EBC6AF09C88C6E3u, size ^ 0x589965CC75374CC3u);
   hash *= 0x9E3779B97F4A7C15u;
 }
 
@@ -77,8 +77,7 @@ void WordCache::Insert(const CacheKey& key, std::span<const int32_t> ids) {
   Entry& entry = entries_[victim];
   uint64_t state = entry.state.load(std::memory_order_relaxed);
   if ((state & kOdd) != 0 || !entry.state.compare_exchange_strong(
-                                 state, state | kOdd,
-                                 std::memory_order_acquire,
+                                 state, state | kOdd, std::memory_order_acquire,
                                  std::memory_order_relaxed)) {
     return;
   }

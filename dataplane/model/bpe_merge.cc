@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kScanMax = 96;
 
 size_t MergeByScanning(const MergeTable& merges, std::span<int32_t> ids) {
-  std::array<uint32_t, kScanMax> ranks;   // of the pair that starts here
-  std::array<int32_t, kScanMax> merged;   // what it becomes
+  std::array<uint32_t, kScanMax> ranks;  // of the pair that starts here
+  std::array<int32_t, kScanMax> merged;  // what it becomes
   size_t count = ids.size();
   const auto look = [&](size_t at) {
     const Merge merge = merges.Find(ids[at], ids[at + 1]);
@@ -89,9 +89,8 @@ class HeapMerger {
   // Looks the pair that starts at `at` up; true if it merges.
   bool Look(uint32_t at) {
     Node& node = nodes_[at];
-    const Merge merge = node.next == kNone
-                            ? Merge()
-                            : merges_.Find(ids_[at], ids_[node.next]);
+    const Merge merge =
+        node.next == kNone ? Merge() : merges_.Find(ids_[at], ids_[node.next]);
     node.rank = merge.rank;
     node.merged = merge.id;
     return merge.rank != Merge::kNever;

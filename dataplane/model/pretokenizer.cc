@@ -150,12 +150,12 @@ class MetaspaceStage : public Stage {
     if (!step_.split) return sink(replaced);
     // Every replacement starts a word.
     for (size_t start = 0; start < text.size();) {
-      const size_t from = text.compare(start, step_.replacement.size(),
-                                       step_.replacement) == 0
-                              ? start + step_.replacement.size()
-                              : start;
-      const size_t end = std::min(text.find(step_.replacement, from),
-                                  text.size());
+      const size_t from =
+          text.compare(start, step_.replacement.size(), step_.replacement) == 0
+              ? start + step_.replacement.size()
+              : start;
+      const size_t end =
+          std::min(text.find(step_.replacement, from), text.size());
       RETURN_IF_ERROR(sink(replaced.Part(start, end)));
       start = end;
     }
@@ -176,9 +176,9 @@ StatusOr<std::unique_ptr<Stage>> MakeSplit(const SplitStep& step) {
       return std::make_unique<KnownSplitStage>(*known);
     }
   }
-  ASSIGN_OR_RETURN(Matcher matcher,
-                   Matcher::Create(step.pattern,
-                                   "pre_tokenizer.Split.pattern.Regex"));
+  ASSIGN_OR_RETURN(
+      Matcher matcher,
+      Matcher::Create(step.pattern, "pre_tokenizer.Split.pattern.Regex"));
   return std::make_unique<MatcherStage>(std::move(matcher), step.behavior,
                                         step.invert);
 }
@@ -229,9 +229,8 @@ Status Pretokenizer::RunFrom(size_t stage, const Piece& piece,
                              PieceSink sink) const {
   if (stage == stages_.size()) return sink(piece);
   if (stage + 1 == stages_.size()) return stages_[stage]->Run(piece, sink);
-  return stages_[stage]->Run(piece, [&](const Piece& part) {
-    return RunFrom(stage + 1, part, sink);
-  });
+  return stages_[stage]->Run(
+      piece, [&](const Piece& part) { return RunFrom(stage + 1, part, sink); });
 }
 
 }  // namespace tidepool::model::internal

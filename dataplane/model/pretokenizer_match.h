@@ -16,8 +16,8 @@ namespace tidepool::model::internal {
 
 // Takes [start, end) of the text; an error stops.
 using RangeSink = absl::FunctionRef<Status(size_t start, size_t end)>;
-using MatchSink = absl::FunctionRef<Status(size_t start, size_t end,
-                                           bool matched)>;
+using MatchSink =
+    absl::FunctionRef<Status(size_t start, size_t end, bool matched)>;
 
 // A literal or a regular expression. Thread-safe.
 class Matcher {

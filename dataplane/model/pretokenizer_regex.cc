@@ -77,8 +77,8 @@ StatusOr<Regex> Regex::Compile(std::string_view pattern,
   // Oniguruma's ^ and $ are those of lines.
   pcre2_code* compiled = pcre2_compile(
       reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
-      &error, &offset, nullptr);
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+      &offset, nullptr);
   if (compiled == nullptr) {
     return InvalidArgument("tokenizer.json: {}: {} in the regular expression",
                            field, ErrorText(error));
@@ -92,10 +92,9 @@ StatusOr<Regex> Regex::Compile(std::string_view pattern,
 StatusOr<std::optional<RegexMatch>> Regex::Find(std::string_view text,
                                                 size_t from) const {
   const Workspace& workspace = ThreadWorkspace();
-  const int result =
-      pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()),
-                  text.size(), from, PCRE2_NO_UTF_CHECK, workspace.data,
-                  workspace.context);
+  const int result = pcre2_match(
+      code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+      PCRE2_NO_UTF_CHECK, workspace.data, workspace.context);
   if (result == PCRE2_ERROR_NOMATCH) return std::optional<RegexMatch>();
   if (result < 0) {
     return ResourceExhausted("{}: matching at byte {} of {}: {}", code_->field,

@@ -17,8 +17,7 @@ constexpr std::string_view kNonSpaceRanges =
     R"(\x{0}-\x{8}\x{E}-\x{1F}\x{21}-\x{84}\x{86}-\x{9F}\x{A1}-\x{167F})"
     R"(\x{1681}-\x{1FFF}\x{200B}-\x{2027}\x{202A}-\x{202E}\x{2030}-\x{205E})"
     R"(\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF})";
-constexpr std::string_view kWordRanges =
-    R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kWordRanges = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 constexpr std::string_view kHexRanges = "0-9A-Fa-f";
 
 constexpr std::array<std::string_view, 38> kCategories = {

@@ -15,3 +15,9 @@ tidepool_library(model_tokenizer
   DEPS tidepool::base)
 target_link_libraries(tidepool_model_tokenizer PRIVATE
   absl::function_ref simdjson::simdjson PkgConfig::PCRE2 PkgConfig::UTF8PROC)
+
+tidepool_test(model_tokenizer_golden_test SOURCES tokenizer_golden_test.cc
+  DEPS tidepool::model_tokenizer simdjson::simdjson)
+
+tidepool_bench(model_tokenizer_bench SOURCES tokenizer_bench.cc
+  DEPS tidepool::model_tokenizer)

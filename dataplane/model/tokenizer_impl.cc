@@ -148,9 +148,9 @@ Status TokenizerImpl::EncodeSection(const Piece& section,
   if (text.data() != section.text.data() ||
       text.size() != section.text.size()) {
     // Taking white space off the start moves the text away from it.
-    const bool moved = normalizer_->strips_start() && !section.text.empty() &&
-                       (FlagsOf(DecodeChar(section.text.data()).value) &
-                        kSpace) != 0;
+    const bool moved =
+        normalizer_->strips_start() && !section.text.empty() &&
+        (FlagsOf(DecodeChar(section.text.data()).value) & kSpace) != 0;
     normalized = {text, text.size(), section.first && !moved};
   }
   return added_in_normalized_.Split(

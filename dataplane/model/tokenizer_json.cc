@@ -35,8 +35,7 @@ StatusOr<bool> JsonField::Bool() const {
 StatusOr<int64_t> JsonField::Integer(int64_t minimum, int64_t maximum) const {
   int64_t value;
   if (element_.get(value) || value < minimum || value > maximum) {
-    return Expected(
-        fmt::format("an integer from {} to {}", minimum, maximum));
+    return Expected(fmt::format("an integer from {} to {}", minimum, maximum));
   }
   return value;
 }

@@ -158,8 +158,7 @@ StatusOr<BpeSpec> ParseModel(const JsonField& root) {
   RETURN_IF_ERROR(RequireEmpty(field, "continuing_subword_prefix"));
   RETURN_IF_ERROR(RequireEmpty(field, "end_of_word_suffix"));
   BpeSpec spec;
-  ASSIGN_OR_RETURN(const std::optional<JsonField> unk,
-                   field.Find("unk_token"));
+  ASSIGN_OR_RETURN(const std::optional<JsonField> unk, field.Find("unk_token"));
   if (unk.has_value() && !unk->is_null()) {
     ASSIGN_OR_RETURN(spec.unk_token, unk->String());
   }
@@ -201,8 +200,7 @@ struct ParsedFile::Document {
 ParsedFile::ParsedFile() : document_(std::make_unique<Document>()) {}
 ParsedFile::~ParsedFile() = default;
 
-StatusOr<std::unique_ptr<ParsedFile>> ParsedFile::Parse(
-    std::string_view json) {
+StatusOr<std::unique_ptr<ParsedFile>> ParsedFile::Parse(std::string_view json) {
   if (json.size() > kFileBytesMax) {
     return InvalidArgument("tokenizer.json: {} bytes are more than {}",
                            json.size(), kFileBytesMax);

@@ -46,9 +46,9 @@ struct StripSpaceStep {
   bool left = false;
   bool right = false;
 };
-using NormalizerStep = std::variant<UnicodeStep, LowercaseStep,
-                                    StripAccentsStep, PrependStep, ReplaceStep,
-                                    StripSpaceStep>;
+using NormalizerStep =
+    std::variant<UnicodeStep, LowercaseStep, StripAccentsStep, PrependStep,
+                 ReplaceStep, StripSpaceStep>;
 
 // What becomes of the matches of a splitting pattern.
 enum class SplitBehavior {
@@ -80,9 +80,8 @@ struct MetaspaceStep {
   PrependScheme scheme = PrependScheme::kAlways;
   bool split = true;
 };
-using PretokenizerStep =
-    std::variant<SplitStep, CharClassStep, WordsStep, ByteLevelStep,
-                 MetaspaceStep>;
+using PretokenizerStep = std::variant<SplitStep, CharClassStep, WordsStep,
+                                      ByteLevelStep, MetaspaceStep>;
 
 // Decoders. Bytes: ByteLevel's alphabet back to bytes, all tokens joined.
 struct ByteLevelDecoder {};

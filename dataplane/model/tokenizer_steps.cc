@@ -55,8 +55,8 @@ StatusOr<std::optional<std::vector<Step>>> ParseSteps(const JsonField& root,
   std::vector<Step> steps;
   const auto leaf = [&](const JsonField& step_field, std::string_view type) {
     if (steps.size() == kStepsMax) {
-      return InvalidArgument("tokenizer.json: {}: has more than {} steps",
-                             name, kStepsMax);
+      return InvalidArgument("tokenizer.json: {}: has more than {} steps", name,
+                             kStepsMax);
     }
     StatusOr<Step> step = parse(step_field, type);
     RETURN_IF_ERROR(step.status());
@@ -183,8 +183,8 @@ StatusOr<PretokenizerStep> ParsePretokenizerStep(const JsonField& field,
   if (type == "Metaspace") return ParseMetaspace(field);
   if (type == "Digits") {
     ASSIGN_OR_RETURN(const bool each, field.BoolOr("individual_digits", false));
-    return CharClassStep{kNumeric, each ? SplitBehavior::kIsolated
-                                        : SplitBehavior::kContiguous};
+    return CharClassStep{
+        kNumeric, each ? SplitBehavior::kIsolated : SplitBehavior::kContiguous};
   }
   if (type == "Punctuation") {
     CharClassStep step{kPunctuation, SplitBehavior::kIsolated};
@@ -312,9 +312,8 @@ StatusOr<std::vector<NormalizerStep>> ParseNormalizer(const JsonField& root) {
 
 StatusOr<std::vector<PretokenizerStep>> ParsePretokenizer(
     const JsonField& root) {
-  ASSIGN_OR_RETURN(
-      auto steps,
-      ParseSteps<PretokenizerStep>(root, "pre_tokenizer", "pretokenizers",
+  ASSIGN_OR_RETURN(auto steps, ParseSteps<PretokenizerStep>(
+                                   root, "pre_tokenizer", "pretokenizers",
                                    ParsePretokenizerStep));
   return std::move(steps).value_or(std::vector<PretokenizerStep>());
 }
@@ -344,8 +343,7 @@ StatusOr<PostProcessor> ParsePostProcessor(const JsonField& root) {
 
 StatusOr<std::optional<std::vector<DecoderStep>>> ParseDecoder(
     const JsonField& root) {
-  return ParseSteps<DecoderStep>(root, "decoder", "decoders",
-                                 ParseDecoderStep);
+  return ParseSteps<DecoderStep>(root, "decoder", "decoders", ParseDecoderStep);
 }
 
 }  // namespace tidepool::model::internal

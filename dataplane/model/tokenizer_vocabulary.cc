@@ -31,18 +31,17 @@ StatusOr<std::vector<std::string_view>> PlaceModelTokens(
 Status CheckAddedToken(const AddedToken& added, std::string_view at_id,
                        bool in_model) {
   if (at_id.data() == nullptr || at_id == added.content) return OkStatus();
-  return InvalidArgument("tokenizer.json: {}: id {} of \"{}\" is that of \"{}\"",
-                         in_model ? "added_tokens, model.vocab"
-                                  : "added_tokens",
-                         added.id, added.content, at_id);
+  return InvalidArgument(
+      "tokenizer.json: {}: id {} of \"{}\" is that of \"{}\"",
+      in_model ? "added_tokens, model.vocab" : "added_tokens", added.id,
+      added.content, at_id);
 }
 
 }  // namespace
 
 StatusOr<std::unique_ptr<Vocabulary>> Vocabulary::Build(
     const TokenizerSpec& spec) {
-  ASSIGN_OR_RETURN(std::vector<std::string_view> by_id,
-                   PlaceModelTokens(spec));
+  ASSIGN_OR_RETURN(std::vector<std::string_view> by_id, PlaceModelTokens(spec));
   auto vocabulary = std::make_unique<Vocabulary>();
   vocabulary->in_model_.resize(by_id.size());
   for (const auto& [token, id] : spec.model.vocabulary) {

@@ -231,8 +231,8 @@ void AppendLowercase(char32_t c, std::string& out) {
   }
   const auto exception = LowerExceptions().find(c);
   if (exception == LowerExceptions().end()) {
-    AppendUtf8(
-        static_cast<char32_t>(utf8proc_tolower(static_cast<int32_t>(c))), out);
+    AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<int32_t>(c))),
+               out);
     return;
   }
   for (const char32_t lower : exception->second) AppendUtf8(lower, out);

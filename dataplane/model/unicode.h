@@ -13,14 +13,14 @@ inline constexpr char32_t kReplacementCharacter = 0xFFFD;
 // Classes of a character in Hugging Face's library, whose parts follow
 // different versions of Unicode; the order is that of unicode_tables.inc.
 enum CharFlag : uint16_t {
-  kLetter = 1,             // \p{L} of its regular expressions
-  kNumber = 2,             // \p{N} of its regular expressions
-  kSpace = 4,              // White_Space
-  kWord = 8,               // \w of Unicode regular expressions
-  kPunctuation = 16,       // its Punctuation pre-tokenizer
-  kNumeric = 32,           // its Digits pre-tokenizer
-  kMark = 64,              // its StripAccents normalizer
-  kNfcActive = 128,        // may be changed by NFC, or change what is before
+  kLetter = 1,        // \p{L} of its regular expressions
+  kNumber = 2,        // \p{N} of its regular expressions
+  kSpace = 4,         // White_Space
+  kWord = 8,          // \w of Unicode regular expressions
+  kPunctuation = 16,  // its Punctuation pre-tokenizer
+  kNumeric = 32,      // its Digits pre-tokenizer
+  kMark = 64,         // its StripAccents normalizer
+  kNfcActive = 128,   // may be changed by NFC, or change what is before
   kNormalizationBarrier = 256,  // unknown to its normalizers
 };
 
