@@ -72,23 +72,34 @@ def check_layers(files):
                       f"below {folder}"
 
 
+def bare(line):
+    """The line without string and character literals and its comment."""
+    line = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])+\'', "0", line)
+    return line.split("//")[0]
+
+
 def functions(text):
-    """(name, lines) of functions whose body starts at indent 0, 2 or 4."""
-    lines = text.split("\n")
-    start = re.compile(r"^( {0,4})(?!namespace|class|struct|enum|union|extern)"
-                       r"\S.*\{$|^( {0,4})\)?.*\) (const |override |noexcept )*\{$")
+    """(name, lines) of every function outside other functions."""
+    lines = [bare(line) for line in
+             re.sub(r'R"(\w*)\(.*?\)\1"', lambda m: "\n" * m[0].count("\n"),
+                    text, flags=re.S).split("\n")]
+    body = re.compile(r"[)}>] ?(const |override |noexcept |final |mutable "
+                      r"|-> \S+ )*\{$|[\w:]+ \{$")
+    scope = re.compile(r"^\s*(namespace|(typedef )?(template.*)?(class|struct|"
+                       r"enum|union)|extern)\b[^()]*\{$")
     i = 0
     while i < len(lines):
-        match = start.match(lines[i])
-        if match and "= {" not in lines[i] and "(" in "".join(
-                lines[max(0, i - 8):i + 1]):
-            indent = len(lines[i]) - len(lines[i].lstrip())
-            for j in range(i + 1, len(lines)):
-                if lines[j].startswith(" " * indent + "}") and \
-                        len(lines[j]) - len(lines[j].lstrip()) == indent:
-                    yield lines[i].strip(), j - i + 1
-                    i = j
+        line = lines[i].rstrip()
+        if line.endswith("{") and body.search(line) and not scope.match(line) \
+                and (line[0] != " " or ")" in line):
+            depth, j = 0, i
+            while j < len(lines):
+                depth += lines[j].count("{") - lines[j].count("}")
+                if depth <= 0:
                     break
+                j += 1
+            yield line.strip(), j - i + 1
+            i = j
         i += 1
 
 
