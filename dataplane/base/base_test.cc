@@ -7,6 +7,7 @@
 #include "dataplane/base/bounded_queue.h"
 #include "dataplane/base/checked_math.h"
 #include "dataplane/base/digest.h"
+#include "dataplane/base/notification.h"
 #include "dataplane/base/random.h"
 #include "dataplane/base/status.h"
 
@@ -65,6 +66,17 @@ TEST(BoundedQueueTest, CloseWakesAWaiter) {
   queue.Close();
   waiter.join();
   EXPECT_FALSE(queue.TryPush(1));
+}
+
+TEST(NotificationTest, WakesAWaiter) {
+  Notification notification;
+  EXPECT_FALSE(notification.happened());
+  EXPECT_FALSE(notification.WaitFor(std::chrono::milliseconds(1)));
+  std::thread notifier([&] { notification.Notify(); });
+  notification.Wait();
+  EXPECT_TRUE(notification.happened());
+  EXPECT_TRUE(notification.WaitFor(std::chrono::hours(1)));
+  notifier.join();
 }
 
 Status Fails() { return NotFound("block {}", 7); }
