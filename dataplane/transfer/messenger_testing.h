@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "dataplane/base/check.h"
 #include "dataplane/base/clock.h"
+#include "dataplane/base/notification.h"
 #include "dataplane/base/random.h"
 #include "dataplane/transfer/messenger.h"
 #include "dataplane/transfer/shared_memory.h"
@@ -62,26 +62,26 @@ class PendingBatch {
     };
   }
   const BatchResult& Wait() {
-    done_.WaitForNotification();
+    done_.Wait();
     return result_;
   }
-  bool done() const { return done_.HasBeenNotified(); }
+  bool done() const { return done_.happened(); }
 
  private:
-  absl::Notification done_;
+  Notification done_;
   BatchResult result_;
 };
 
 // Waits until no write of `capability` can land any more.
 inline StatusOr<Received> RevokeAndWait(Messenger& messenger,
                                         uint64_t capability) {
-  absl::Notification done;
+  Notification done;
   StatusOr<Received> received = Internal("not called");
   messenger.Revoke(capability, [&](StatusOr<Received> result) {
     received = std::move(result);
     done.Notify();
   });
-  done.WaitForNotification();
+  done.Wait();
   return received;
 }
 

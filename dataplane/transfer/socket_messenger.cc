@@ -3,12 +3,13 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
-#include "absl/synchronization/notification.h"
 #include "dataplane/base/check.h"
 #include "dataplane/base/checked_math.h"
 #include "dataplane/base/log.h"
+#include "dataplane/base/notification.h"
 #include "dataplane/base/random.h"
 #include "dataplane/transfer/socket.h"
 
@@ -167,7 +168,7 @@ void SocketMessenger::Unregister(RegionId region) {
     fd = std::move(regions_.at(region).fd);
     regions_.erase(region);
   }
-  absl::Notification unused;
+  Notification unused;
   loop_->Post([&] {
     for (const uint64_t capability : grants_.RemoveRegion(region))
       for (const auto& [key, connection] : inbound_)
@@ -175,7 +176,7 @@ void SocketMessenger::Unregister(RegionId region) {
     for (const auto& [id, peer] : peers_) peer->EndRegion(region);
     unused.Notify();
   });
-  unused.WaitForNotification();
+  unused.Wait();
 }
 
 std::vector<ShareableRegion> SocketMessenger::Shareable() const {
