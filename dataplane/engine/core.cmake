@@ -5,6 +5,12 @@ tidepool_library(engine_sampler
   DEPS tidepool::base)
 # Loops over the vocabulary; the compiler vectorizes them only from -O3 on.
 set_source_files_properties(sampler_math.cc PROPERTIES COMPILE_OPTIONS -O3)
+tidepool_test(engine_sampler_test SOURCES sampler_test.cc
+  DEPS tidepool::engine_sampler)
+tidepool_test(engine_sampling_params_test SOURCES sampling_params_test.cc
+  DEPS tidepool::engine_sampler)
+tidepool_bench(engine_sampler_bench SOURCES sampler_bench.cc
+  DEPS tidepool::engine_sampler)
 
 tidepool_library(engine_core
   SOURCES engine_core.cc engine_core_stats.cc engine_core_step.cc

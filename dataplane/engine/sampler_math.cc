@@ -10,15 +10,17 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr int kLanes = 8;
 
-// exp(x) for x <= 0 by 2^n * e^r, |r| <= ln(2) / 2, and the Taylor series of
-// e^r to the seventh power.
-inline float ExpOfNonPositive(float x) {
-  const float clamped = x > -87.0f ? x : -87.0f;
+// Where ExpOf becomes 0.
+constexpr float kLowestExponent = -88.0f;
+
+// exp(x) for x in [kLowestExponent, 0] by 2^n * e^r, |r| <= ln(2) / 2, and the
+// Taylor series of e^r to the seventh power.
+inline float ExpOf(float x) {
   // Adding 1.5 * 2^23 rounds to the nearest integer.
   constexpr float kRounder = 12582912.0f;
-  const float n = (clamped * 1.44269504f + kRounder) - kRounder;
+  const float n = (x * 1.44269504f + kRounder) - kRounder;
   // ln(2) in two parts, the first exact in few bits.
-  const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float series = 1.0f / 5040;
   series = series * r + 1.0f / 720;
   series = series * r + 1.0f / 120;
@@ -27,9 +29,8 @@ inline float ExpOfNonPositive(float x) {
   series = series * r + 0.5f;
   series = series * r + 1.0f;
   series = series * r + 1.0f;
-  const float power =
-      std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
-  return x > -87.0f ? series * power : 0.0f;
+  // n = -127 makes all bits zero, and so the result.
+  return series * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
 }
 
 }  // namespace
@@ -84,18 +85,20 @@ int64_t CountAbove(std::span<const float> values, float threshold) {
 
 void ExpWeights(std::span<const float> values, float max, float scale,
                 std::span<float> weights) {
+  // Two loops, because a clamp inside the second keeps it from vectorizing.
   for (size_t i = 0; i < values.size(); ++i) {
-    weights[i] = ExpOfNonPositive((values[i] - max) * scale);
+    const float x = (values[i] - max) * scale;
+    weights[i] = x > kLowestExponent ? x : kLowestExponent;
   }
+  for (float& weight : weights) weight = ExpOf(weight);
 }
 
 void DropBelow(float minimum, std::span<float> values,
                std::span<float> weights) {
   for (size_t i = 0; i < values.size(); ++i) {
-    const bool keep = weights[i] >= minimum;
-    values[i] = keep ? values[i] : -kInfinity;
-    weights[i] = keep ? weights[i] : 0.0f;
+    values[i] = weights[i] >= minimum ? values[i] : -kInfinity;
   }
+  for (float& weight : weights) weight = weight >= minimum ? weight : 0.0f;
 }
 
 void DropBeyond(std::span<const float> values, float value, int32_t id,

@@ -19,8 +19,8 @@ float MaxOf(std::span<const float> values);
 float MinFiniteOf(std::span<const float> values, float none);
 int64_t CountAbove(std::span<const float> values, float threshold);
 
-// weights[i] = exp((values[i] - max) * scale), within 2e-7 of it and exactly 1
-// at the maximum; 0 below exp(-87). `max` is finite and the largest value.
+// weights[i] = exp((values[i] - max) * scale), within 3e-7 of it and exactly 1
+// at the maximum; 0 below exp(-88). `max` is finite and the largest value.
 void ExpWeights(std::span<const float> values, float max, float scale,
                 std::span<float> weights);
 
