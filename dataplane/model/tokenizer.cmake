@@ -21,3 +21,22 @@ tidepool_test(model_tokenizer_golden_test SOURCES tokenizer_golden_test.cc
 
 tidepool_bench(model_tokenizer_bench SOURCES tokenizer_bench.cc
   DEPS tidepool::model_tokenizer)
+tidepool_test(model_tokenizer_test SOURCES tokenizer_test.cc
+  DEPS tidepool::model_tokenizer)
+tidepool_test(model_detokenizer_test SOURCES detokenizer_test.cc
+  DEPS tidepool::model_tokenizer)
+tidepool_test(model_pretokenizer_test SOURCES pretokenizer_test.cc
+  DEPS tidepool::model_tokenizer absl::function_ref)
+tidepool_test(model_bpe_test SOURCES bpe_test.cc
+  DEPS tidepool::model_tokenizer absl::function_ref)
+tidepool_test(model_unicode_test SOURCES unicode_test.cc
+  DEPS tidepool::model_tokenizer)
+
+tidepool_fuzz(model_tokenizer_fuzz SOURCES tokenizer_fuzz.cc
+  DEPS tidepool::model_tokenizer CORPUS testdata/tokenizer)
+tidepool_fuzz(model_tokenizer_encode_fuzz SOURCES tokenizer_encode_fuzz.cc
+  DEPS tidepool::model_tokenizer)
+if(TARGET model_tokenizer_encode_fuzz)
+  target_compile_definitions(model_tokenizer_encode_fuzz PRIVATE
+    TIDEPOOL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+endif()
