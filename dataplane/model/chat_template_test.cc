@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 using ::testing::HasSubstr;
 
 constexpr double kNow = 1767323045;  // 2026-01-02 03:04:05 UTC
-constexpr ChatRenderOptions kAtNow = {.now_unix_seconds = kNow};
+const ChatRenderOptions kAtNow = {.now_unix_seconds = kNow};
 const std::string kTestdata = std::string(TIDEPOOL_SOURCE_DIR) +
                               "/dataplane/model/testdata/chat_template";
 

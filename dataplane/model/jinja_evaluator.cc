@@ -493,8 +493,9 @@ Status Evaluator::ExecCallBlock(const Stmt& stmt) {
 
 StatusOr<Value> Evaluator::CallMacro(const Stmt& macro, Scope* defined_in,
                                      const Arguments& arguments) {
-  const std::string_view name =
-      macro.kind == StmtKind::kMacro ? macro.text : "caller";
+  const std::string_view name = macro.kind == StmtKind::kMacro
+                                    ? std::string_view(macro.text)
+                                    : std::string_view("caller");
   std::vector<std::string_view> names;
   for (const Parameter& parameter : macro.parameters) {
     names.push_back(parameter.target->text);
