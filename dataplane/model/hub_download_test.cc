@@ -2,18 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <openssl/evp.h>
 #include <sys/resource.h>
 
 #include <csignal>
-#include <deque>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
-#include "dataplane/base/digest.h"
+#include "dataplane/model/fake_hub.h"
 #include "dataplane/model/part_file.h"
 #include "dataplane/model/scripted_http_server.h"
 #include "dataplane/model/test_util.h"
@@ -21,7 +18,6 @@
 namespace tidepool::model {
 namespace {
 
-using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
@@ -33,123 +29,6 @@ using ::testing::Not;
 using ::testing::SizeIs;
 
 namespace fs = std::filesystem;
-
-const std::string kCommit(40, 'c');
-
-std::string GitBlobSha1(const std::string& content) {
-  const std::string blob =
-      fmt::format("blob {}", content.size()) + std::string(1, '\0') + content;
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned size = 0;
-  EVP_Digest(blob.data(), blob.size(), digest, &size, EVP_sha1(), nullptr);
-  return fmt::format("{:02x}", fmt::join(digest, digest + size, ""));
-}
-
-// A repository of the hub, served as the hub does: weights by SHA-256, the rest
-// as git blobs. Faults are taken one per request of a file.
-class FakeHub {
- public:
-  using Fault = std::function<void(const ScriptedRequest&, ScriptedReply&)>;
-
-  FakeHub() : server_([this](const auto& request) { return Handle(request); }) {
-    files_["config.json"] = R"({"model_type": "llama"})";
-    files_["tokenizer.json"] = std::string(3000, 't');
-    files_["README.md"] = "not needed";
-    files_["pytorch_model.bin"] = "not wanted";
-    files_["model.safetensors"] = std::string(200'000, 'w');
-  }
-
-  void SetFile(const std::string& name, const std::string& content) {
-    files_[name] = content;
-  }
-  void RemoveFile(const std::string& name) { files_.erase(name); }
-  const std::string& File(const std::string& name) { return files_.at(name); }
-  // Shown in the listing instead of the real size.
-  void LieAboutSize(const std::string& name, uint64_t size) {
-    sizes_[name] = size;
-  }
-  // `path` as in the request; the listing is "listing".
-  void AddFault(const std::string& path, Fault fault) {
-    faults_[path].push_back(std::move(fault));
-  }
-
-  std::string url() const { return server_.url(); }
-  std::vector<ScriptedRequest> requests() const { return server_.requests(); }
-  // The file part of each request so far.
-  std::vector<std::string> RequestedFiles() const {
-    std::vector<std::string> names;
-    for (const auto& request : requests()) names.push_back(NameOf(request));
-    return names;
-  }
-  std::vector<ScriptedRequest> RequestsOf(const std::string& name) const {
-    std::vector<ScriptedRequest> found;
-    for (const auto& request : requests()) {
-      if (NameOf(request) == name) found.push_back(request);
-    }
-    return found;
-  }
-
- private:
-  static std::string NameOf(const ScriptedRequest& request) {
-    if (request.target.starts_with("/api/")) return "listing";
-    return request.target.substr(request.target.rfind('/') + 1);
-  }
-
-  ScriptedReply Handle(const ScriptedRequest& request) {
-    const std::string name = NameOf(request);
-    ScriptedReply reply = Honest(request, name);
-    if (auto& faults = faults_[name]; !faults.empty()) {
-      faults.front()(request, reply);
-      faults.pop_front();
-    }
-    return reply;
-  }
-
-  ScriptedReply Honest(const ScriptedRequest& request,
-                       const std::string& name) {
-    if (request.target == "/api/models/acme/tiny/revision/main?blobs=true" ||
-        request.target ==
-            "/api/models/acme/tiny/revision/" + kCommit + "?blobs=true") {
-      return {.body = Listing().dump()};
-    }
-    if (!request.target.starts_with("/acme/tiny/resolve/" + kCommit + "/") ||
-        !files_.contains(name)) {
-      return {.status = 404};
-    }
-    const std::string& content = files_.at(name);
-    const auto range = request.headers.find("range");
-    if (range == request.headers.end()) return {.body = content};
-    const size_t offset = std::stoul(range->second.substr(6));
-    return {.status = 206,
-            .headers = {{"Content-Range",
-                         fmt::format("bytes {}-{}/{}", offset,
-                                     content.size() - 1, content.size())}},
-            .body = content.substr(offset)};
-  }
-
-  json Listing() {
-    json siblings = json::array();
-    for (const auto& [name, content] : files_) {
-      const uint64_t size =
-          sizes_.contains(name) ? sizes_[name] : content.size();
-      json entry = {{"rfilename", name},
-                    {"size", size},
-                    {"blobId", GitBlobSha1(content)}};
-      if (name.ends_with(".safetensors")) {
-        entry["lfs"] = {{"sha256", Sha256Of(content).Hex()},
-                        {"size", size},
-                        {"pointerSize", 134}};
-      }
-      siblings.push_back(entry);
-    }
-    return {{"id", "acme/tiny"}, {"sha", kCommit}, {"siblings", siblings}};
-  }
-
-  std::map<std::string, std::string> files_;
-  std::map<std::string, uint64_t> sizes_;
-  std::map<std::string, std::deque<Fault>> faults_;
-  ScriptedHttpServer server_;  // last: its thread uses the others
-};
 
 class HubDownloadTest : public ::testing::Test {
  protected:
@@ -222,10 +101,10 @@ TEST_F(HubDownloadTest, AsksOnlyForTheRevisionWhenAllIsThere) {
 }
 
 TEST_F(HubDownloadTest, AsksNothingForAKnownCommit) {
-  const auto first = Download(kCommit);
+  const auto first = Download(kFakeCommit);
   ASSERT_TRUE(first.ok()) << first.status();
   const size_t before = hub_.requests().size();
-  const auto second = Download(kCommit);
+  const auto second = Download(kFakeCommit);
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(*first, *second);
   EXPECT_EQ(hub_.requests().size(), before);

@@ -82,8 +82,8 @@ TEST(SafetensorsHeaderTest, RefusesHeadersThatCannotBe) {
   ExpectRefused(Parse("[]", 0), "unexpected place");
   ExpectRefused(Parse("3", 0), "unexpected place");
   ExpectRefused(Parse("{} {}", 0), "not valid JSON");
-  ExpectRefused(Parse(std::string(100'000, '['), 0), "unexpected place");
-  ExpectRefused(Parse(R"({"a":)" + std::string(100'000, '{'), 0),
+  ExpectRefused(Parse(std::string(100000, '['), 0), "unexpected place");
+  ExpectRefused(Parse(R"({"a":)" + std::string(100000, '{'), 0),
                 "not valid JSON");
   ExpectRefused(Parse("{\"\xff\":3}", 0), "not valid JSON");
 }

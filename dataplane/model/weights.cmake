@@ -31,7 +31,7 @@ tidepool_test(model_fixtures_test SOURCES fixtures_test.cc
 tidepool_test(model_source_test SOURCES hub_api_test.cc model_source_test.cc
   DEPS tidepool::model_source)
 tidepool_test(model_hub_download_test
-  SOURCES hub_download_test.cc scripted_http_server.cc
+  SOURCES fake_hub.cc hub_download_test.cc scripted_http_server.cc
   DEPS tidepool::model_source)
 
 if(TIDEPOOL_FUZZERS)
