@@ -20,3 +20,5 @@ tidepool_test(engine_core_test SOURCES engine_core_test.cc
   DEPS tidepool::engine_core)
 tidepool_test(engine_core_sim_test SOURCES engine_core_sim_test.cc
   DEPS tidepool::engine_core LABEL sim)
+tidepool_test(engine_core_alloc_test SOURCES engine_core_alloc_test.cc
+  DEPS tidepool::engine_core)
