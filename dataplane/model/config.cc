@@ -322,10 +322,9 @@ StatusOr<std::vector<int32_t>> ParseTokenIds(const JsonFields& fields,
     return InvalidArgument("{}: {} ids, more than {}", fields.PathOf(name),
                            list.size(), kMaxEosTokens);
   }
-  for (size_t i = 0; i < list.size(); ++i) {
-    const json element = {{std::string(name), list[i]}};
-    ASSIGN_OR_RETURN(const int64_t id,
-                     JsonFields(element).Int(name, 0, vocab_size - 1));
+  for (const json& element : list) {
+    ASSIGN_OR_RETURN(const int64_t id, IntegerOf(element, fields.PathOf(name),
+                                                 0, vocab_size - 1));
     if (std::ranges::find(ids, id) == ids.end())
       ids.push_back(static_cast<int32_t>(id));
   }
@@ -370,7 +369,8 @@ StatusOr<GenerationDefaults> ParseGenerationDefaults(std::string_view text) {
                    fields.OptionalNumber("temperature", 0, 100));
   ASSIGN_OR_RETURN(defaults.top_p, fields.OptionalNumber("top_p", 1e-9, 1));
   ASSIGN_OR_RETURN(defaults.top_k,
-                   fields.OptionalInt("top_k", 0, kMaxVocabSize));
+                   fields.OptionalInt("top_k", -1, kMaxVocabSize));
+  if (defaults.top_k == -1) defaults.top_k = 0;  // both mean no limit
   ASSIGN_OR_RETURN(defaults.min_p, fields.OptionalNumber("min_p", 0, 1));
   ASSIGN_OR_RETURN(defaults.repetition_penalty,
                    fields.OptionalNumber("repetition_penalty", 1e-3, 1e3));

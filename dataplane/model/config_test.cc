@@ -313,12 +313,18 @@ TEST(GenerationDefaultsTest, AbsentFieldsStayUnset) {
   EXPECT_THAT(defaults->eos_token_ids, IsEmpty());
 }
 
+TEST(GenerationDefaultsTest, BothSpellingsOfNoTopKAreOne) {
+  EXPECT_EQ(ParseGenerationDefaults(R"({"top_k": -1})")->top_k, 0);
+  EXPECT_EQ(ParseGenerationDefaults(R"({"top_k": 0})")->top_k, 0);
+}
+
 TEST(GenerationDefaultsTest, RefusesImpossibleValuesByName) {
   for (const auto& [text, message] :
        std::initializer_list<std::pair<const char*, const char*>>{
            {R"({"temperature": -1})", "temperature: -1 is outside"},
            {R"({"top_p": 1.5})", "top_p: 1.5 is outside"},
            {R"({"top_p": 0})", "top_p: 0 is outside"},
+           {R"({"top_k": -2})", "top_k: -2 is outside"},
            {R"({"top_k": 2.5})", "top_k: expected an integer"},
            {R"({"repetition_penalty": 0})", "repetition_penalty: 0"},
            {R"({"eos_token_id": -1})", "eos_token_id: -1"}}) {

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "dataplane/model/test_util.h"
 
@@ -12,6 +13,25 @@ namespace tidepool::model {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Sets one variable, or removes it, until the end of the scope.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const char* value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    Set(value);
+  }
+  ~ScopedVariable() { Set(old_.has_value() ? old_->c_str() : nullptr); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  void Set(const char* value) const {
+    value == nullptr ? ::unsetenv(name_) : ::setenv(name_, value, 1);
+  }
+  const char* name_;
+  std::optional<std::string> old_;
+};
 
 StatusOr<std::string> Resolve(std::string_view text) {
   ASSIGN_OR_RETURN(const ModelSource source, ParseModelSource(text));
@@ -56,16 +76,43 @@ TEST(ModelSourceTest, FindsTheDemoModelFromTheExecutable) {
 
 TEST(ModelSourceTest, AnExplicitModelsFolderIsTheOnlyOneAsked) {
   const TempFolder folder;
-  ::setenv("TIDEPOOL_MODELS_DIR", folder.path().c_str(), 1);
+  const ScopedVariable models("TIDEPOOL_MODELS_DIR", folder.path().c_str());
   const Status missing = Resolve("demo").status();
   std::filesystem::create_directory(folder.Path("demo"));
   folder.Write("demo/config.json", "{}");
   const auto found = Resolve("demo");
-  ::unsetenv("TIDEPOOL_MODELS_DIR");
   EXPECT_EQ(missing.code(), Code::kNotFound);
   EXPECT_THAT(MessageOf(missing), HasSubstr(folder.path()));
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(*found, folder.Path("demo"));
+}
+
+TEST(HubOptionsTest, ComeFromTheEnvironment) {
+  const ScopedVariable endpoint("HF_ENDPOINT", "https://mirror");
+  const ScopedVariable token("HF_TOKEN", "hf_x");
+  const ScopedVariable home("HOME", "/home/me");
+  const ScopedVariable no_cache("TIDEPOOL_CACHE", nullptr);
+  const ScopedVariable no_xdg("XDG_CACHE_HOME", nullptr);
+  const HubOptions options = HubOptionsFromEnvironment();
+  EXPECT_EQ(options.endpoint, "https://mirror");
+  EXPECT_EQ(options.token, "hf_x");
+  EXPECT_EQ(options.cache_folder, "/home/me/.cache/tidepool");
+  const ScopedVariable xdg("XDG_CACHE_HOME", "/cache");
+  EXPECT_EQ(HubOptionsFromEnvironment().cache_folder, "/cache/tidepool");
+  const ScopedVariable own("TIDEPOOL_CACHE", "/models");
+  EXPECT_EQ(HubOptionsFromEnvironment().cache_folder, "/models");
+}
+
+TEST(HubOptionsTest, WithoutAnyVariableUseTheHubAndNameNoFolder) {
+  const ScopedVariable endpoint("HF_ENDPOINT", nullptr);
+  const ScopedVariable home("HOME", nullptr);
+  const ScopedVariable cache("TIDEPOOL_CACHE", nullptr);
+  const ScopedVariable xdg("XDG_CACHE_HOME", "");
+  const HubOptions options = HubOptionsFromEnvironment();
+  EXPECT_EQ(options.endpoint, "https://huggingface.co");
+  const Status status = DownloadModel({"acme/tiny"}, options).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(MessageOf(status), HasSubstr("TIDEPOOL_CACHE"));
 }
 
 TEST(ModelSourceTest, NamesModelsShortly) {

@@ -42,7 +42,7 @@ class ParseGuard {
   std::vector<std::set<std::string>> keys_;  // of the objects now open
 };
 
-Status WrongType(const std::string& path, std::string_view wanted,
+Status WrongType(std::string_view path, std::string_view wanted,
                  const json& value) {
   return InvalidArgument("{}: expected {}, found {}", path, wanted,
                          value.type_name());
@@ -65,6 +65,21 @@ StatusOr<json> ParseStrictJson(std::string_view text, JsonLimits limits) {
   }
 }
 
+StatusOr<int64_t> IntegerOf(const json& value, std::string_view path,
+                            int64_t min, int64_t max) {
+  if (!value.is_number_integer()) return WrongType(path, "an integer", value);
+  // Beyond int64_t the value is held unsigned and would wrap when cast.
+  const bool huge =
+      value.is_number_unsigned() &&
+      value.get<uint64_t>() >
+          static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  if (huge || value.get<int64_t>() < min || value.get<int64_t>() > max) {
+    return InvalidArgument("{}: {} is outside [{}, {}]", path, value.dump(),
+                           min, max);
+  }
+  return value.get<int64_t>();
+}
+
 JsonFields::JsonFields(const json& object, std::string prefix)
     : object_(object), prefix_(std::move(prefix)) {}
 
@@ -82,18 +97,7 @@ StatusOr<std::optional<int64_t>> JsonFields::OptionalInt(std::string_view name,
                                                          int64_t max) const {
   const json* value = Find(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number_integer())
-    return WrongType(PathOf(name), "an integer", *value);
-  // Beyond int64_t the value is held unsigned and would wrap when cast.
-  const bool huge =
-      value->is_number_unsigned() &&
-      value->get<uint64_t>() >
-          static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-  if (huge || value->get<int64_t>() < min || value->get<int64_t>() > max) {
-    return InvalidArgument("{}: {} is outside [{}, {}]", PathOf(name),
-                           value->dump(), min, max);
-  }
-  return value->get<int64_t>();
+  return IntegerOf(*value, PathOf(name), min, max);
 }
 
 StatusOr<std::optional<double>> JsonFields::OptionalNumber(

@@ -23,6 +23,11 @@ struct JsonLimits {
 StatusOr<nlohmann::json> ParseStrictJson(std::string_view text,
                                          JsonLimits limits = {});
 
+// `value` if it is an integer within [min, max]. Errors: kInvalidArgument with
+// `path` in front.
+StatusOr<int64_t> IntegerOf(const nlohmann::json& value, std::string_view path,
+                            int64_t min, int64_t max);
+
 // Reads the fields of one JSON object by exact type: 1.0 is no integer, "1" no
 // number, and null is as good as absent. Errors are kInvalidArgument and name
 // the field with `prefix` in front. Borrows the object.

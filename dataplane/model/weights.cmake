@@ -20,6 +20,9 @@ tidepool_library(model_source
 target_compile_definitions(tidepool_model_source PRIVATE
   TIDEPOOL_MODELS_SOURCE_DIR="${PROJECT_SOURCE_DIR}/models")
 
+tidepool_binary(tidepool-dummy-model SOURCES dummy_model_main.cc
+  DEPS tidepool::model_weights)
+
 tidepool_test(model_config_test SOURCES config_test.cc
   DEPS tidepool::model_weights)
 tidepool_test(model_weights_test SOURCES weights_test.cc
@@ -29,6 +32,7 @@ tidepool_test(model_safetensors_header_test SOURCES safetensors_header_test.cc
 tidepool_test(model_fixtures_test SOURCES fixtures_test.cc
   DEPS tidepool::model_weights)
 tidepool_test(model_source_test SOURCES hub_api_test.cc model_source_test.cc
+  retry_test.cc
   DEPS tidepool::model_source)
 tidepool_test(model_hub_download_test
   SOURCES fake_hub.cc hub_download_test.cc scripted_http_server.cc
