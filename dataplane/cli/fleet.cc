@@ -247,12 +247,32 @@ class Fleet {
     const std::string url = "http://" + Reachable(conductor.address);
     const StatusOr<HttpAnswer> answer = Get({.url = url}, "/ready", seconds(1));
     if (!answer.ok()) return;
-    if (answer->status == 200) {
+    const LoadState state = LoadStateFrom(answer->body);
+    if (answer->status == 200 && state.ready == members_.size() - 1) {
       served_ = true;
       Announce(url);
     } else {
-      ShowProgress(answer->body);
+      ShowProgress(state);
     }
+  }
+
+  // What `/ready` says of the workers.
+  struct LoadState {
+    size_t ready = 0;
+    double progress = 0;  // mean over all workers, 0 to 1
+  };
+
+  LoadState LoadStateFrom(const std::string& body) const {
+    LoadState state;
+    const nlohmann::json json = nlohmann::json::parse(body, nullptr, false);
+    if (!json.is_object() || !json.contains("workers")) return state;
+    for (const nlohmann::json& worker : json["workers"]) {
+      const bool ready = worker.value("ready", false);
+      state.ready += ready;
+      state.progress += ready ? 1 : worker.value("load_progress", 0.0);
+    }
+    state.progress /= static_cast<double>(members_.size() - 1);
+    return state;
   }
 
   // A wildcard address as one that can be connected to.
@@ -264,25 +284,11 @@ class Fleet {
     return address;
   }
 
-  void ShowProgress(const std::string& body) {
-    const nlohmann::json json = nlohmann::json::parse(body, nullptr, false);
-    if (!json.is_object() || !json.contains("workers")) return;
-    double sum = 0;
-    size_t count = 0, ready = 0;
-    for (const nlohmann::json& worker : json["workers"]) {
-      ++count;
-      if (worker.value("ready", false)) {
-        ++ready;
-        sum += 1;
-      } else {
-        sum += worker.value("load_progress", 0.0);
-      }
-    }
-    if (count == 0) return;
+  void ShowProgress(const LoadState& state) {
     const bool terminal = isatty(STDERR_FILENO) != 0;
     const std::string line =
         fmt::format("loading weights: {:3.0f} % ({} of {} workers ready)",
-                    100 * sum / count, ready, count);
+                    100 * state.progress, state.ready, members_.size() - 1);
     if (line == last_progress_) return;
     last_progress_ = line;
     fmt::print(stderr, "{}{}", terminal ? "\r" : "", line);

@@ -63,9 +63,10 @@ class StreamsTest(unittest.TestCase):
         wait_for(lambda: fleet.metric("vllm:num_requests_running") == 0 and
                  fleet.metric("vllm:num_requests_waiting") == 0,
                  what="every cancellation")
-        # Pages held by requests: in use, reserved or quarantined.
-        wait_for(lambda: fleet.metric("tidepool_gateway_worker_held_pages")
-                 == 0, what="the return of every page")
+        # Pages that are neither free nor merely cached are held by requests.
+        wait_for(lambda: fleet.metric("tidepool_fleet_worker_pages") ==
+                 fleet.metric("tidepool_fleet_worker_pages_free"),
+                 what="the return of every page")
 
     async def disconnect(self, fleet, draw, count):
         """`count` streams, 20 at a time, each left at a random point."""
