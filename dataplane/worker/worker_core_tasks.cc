@@ -105,6 +105,10 @@ void WorkerCore::Impl::End(Task& task, TimePoint now) {
     const auto session = sessions_.find(task.session);
     if (session != sessions_.end()) session->second.tasks.erase(task.id);
     engine_.Cancel(task.id);
+    if (task.handover != nullptr) {  // what is due now is to clean up
+      task.handover->retry_at.reset();
+      task.handover->call_tries = 0;
+    }
   }
   if (task.handover != nullptr) {
     EndHandover(task, now);

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int32_t kEos = 0;
 constexpr auto kActive = seconds(8);      // load and faults
+constexpr auto kPauseMax = seconds(5);    // of a process or a path
 constexpr auto kPatience = seconds(150);  // then everything has ended
 constexpr auto kCleanUp = seconds(40);    // then nothing is left
 constexpr uint64_t kMaxEvents = 3'000'000;
@@ -222,7 +223,7 @@ void Scenario::Fault() {
   if (healed_) return;
   Node& node = *nodes_[random_.Below(nodes_.size())];
   Replica& replica = *replicas_[random_.Below(replicas_.size())];
-  const TimePoint until = queue_.now() + RandomDuration(seconds(5));
+  const TimePoint until = queue_.now() + RandomDuration(kPauseMax);
   switch (random_.Below(10)) {
     case 0:
     case 1:
@@ -337,8 +338,11 @@ void Scenario::CheckClients() {
       Fail(fmt::format("{}: {} ends", client->id, client->ends));
       continue;
     }
-    if (client->ended > client->deadline + seconds(6)) {
-      Fail(fmt::format("{}: ended long after its timeout", client->id));
+    // While its conductor is paused, nobody can tell the client.
+    const TimePoint pauses_over(kActive + kPauseMax);
+    if (client->ended > std::max(client->deadline, pauses_over) + seconds(1)) {
+      Fail(fmt::format("{}: ended long after its timeout: {}", client->id,
+                       client->journal));
     }
     const bool fine =
         client->reason == EndReason::kFinished ||
