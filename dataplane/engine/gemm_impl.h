@@ -23,7 +23,14 @@ struct Factors {
   float* c;  // [rows][c_stride]
   int64_t c_stride;
   bool add;  // to what is in c
+  // What is needed soon, fetched into L2 meanwhile: so many cache lines per
+  // unit of K.
+  const Unit* next = nullptr;
+  int32_t next_lines = 0;
 };
+
+// Units of a cache line.
+inline constexpr int32_t kLineUnits = 16;
 
 template <typename M, int kRows, int kVectors>
 inline void Tile(const Factors& f) {
@@ -38,7 +45,10 @@ inline void Tile(const Factors& f) {
   }
   const Unit* a = f.a;
   const Unit* w = f.w;
+  const Unit* next = f.next;
   for (int32_t k = 0; k < f.units; ++k, ++a, w += f.w_stride) {
+    for (int32_t line = 0; line < f.next_lines; ++line, next += kLineUnits)
+      M::Prefetch(next);
     typename M::Vectors::Units columns[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v)
@@ -90,9 +100,16 @@ inline void TileRowOf(const Factors& f, int32_t rows, int32_t vectors) {
 template <typename M>
 inline void Product(Factors f, int32_t rows, int32_t vectors) {
   constexpr int kTileRows = M::Vectors::kTileRows;
-  for (int32_t tiles = (rows + kTileRows - 1) / kTileRows; tiles > 0; --tiles) {
+  int32_t tiles = (rows + kTileRows - 1) / kTileRows;
+  // The first tiles fetch as much as this product reads of w.
+  int32_t lines_left = f.next == nullptr ? 0 : vectors;
+  f.next_lines = lines_left == 0 ? 0 : (lines_left + tiles - 1) / tiles;
+  for (; tiles > 0; --tiles) {
     const int32_t tile_rows = (rows + tiles - 1) / tiles;
     TileRowOf<M>(f, tile_rows, vectors);
+    f.next += f.next_lines * f.units * kLineUnits;
+    lines_left -= f.next_lines;
+    if (lines_left <= 0) f.next_lines = 0;
     f.a += tile_rows * f.a_stride;
     f.c += tile_rows * f.c_stride;
     rows -= tile_rows;
@@ -138,23 +155,27 @@ inline void FinishGroup(const GemmArgs& args, int32_t group) {
 
 template <typename M>
 void Gemm(const GemmArgs& args) {
-  // With several tiles, a block of a group's weights stays in L1 (32 KiB of
-  // it) while all of them use it; with one, nothing is used twice.
-  const int32_t block_units =
-      args.rows > M::Vectors::kTileRows ? 128 : args.units;
+  // With several tiles, a block of a group's weights stays in L1 (16 KiB of
+  // it) while all of them use it and the next one is fetched. With one tile,
+  // nothing is used twice and the processor itself fetches ahead.
+  const bool is_blocked = args.rows > M::Vectors::kTileRows;
+  const int32_t block_units = is_blocked ? 64 : args.units;
   for (int32_t group = args.group_begin; group < args.group_end; ++group) {
     const Unit* weights =
         args.weights + int64_t{group} * args.units * kGroupOutputs;
     for (int32_t k = 0; k < args.units; k += block_units) {
       const int32_t left = args.units - k;
+      const Unit* block = weights + int64_t{k} * kGroupOutputs;
+      const int32_t units = left < block_units ? left : block_units;
       Product<M>({.a = args.a + k,
                   .a_stride = args.a_stride,
-                  .w = weights + int64_t{k} * kGroupOutputs,
+                  .w = block,
                   .w_stride = kGroupOutputs,
-                  .units = left < block_units ? left : block_units,
+                  .units = units,
                   .c = args.scratch,
                   .c_stride = kGroupOutputs,
-                  .add = k > 0},
+                  .add = k > 0,
+                  .next = is_blocked ? block + units * kGroupOutputs : nullptr},
                  args.rows, kGroupOutputs / kVectorFloats);
     }
     FinishGroup<M>(args, group);

@@ -26,3 +26,8 @@ find_package(nlohmann_json REQUIRED)  # reads golden files
 tidepool_test(engine_cpu_runner_golden_test
   SOURCES cpu_runner_golden_test.cc
   DEPS tidepool::engine_kernels nlohmann_json::nlohmann_json)
+
+tidepool_bench(engine_bench
+  SOURCES engine_bench.cc engine_bench_ceilings.cc
+  DEPS tidepool::engine_kernels
+  SMOKE_ARGS --smoke --benchmark_min_time=0.01)

@@ -108,6 +108,9 @@ struct Avx2 {
     return _mm_cvtss_f32(_mm_max_ss(v2, _mm_movehdup_ps(v2)));
   }
 
+  static void Prefetch(const void* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+  }
   static Units LoadUnits(const uint32_t* p) {
     return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};

@@ -86,6 +86,9 @@ struct Avx512 {
     return _mm_cvtss_f32(_mm_max_ss(v2, _mm_movehdup_ps(v2)));
   }
 
+  static void Prefetch(const void* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+  }
   static Units LoadUnits(const uint32_t* p) { return _mm512_loadu_si512(p); }
   static SplatUnit Splat(uint32_t unit) {
     return _mm512_set1_epi32(static_cast<int>(unit));

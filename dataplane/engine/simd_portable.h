@@ -102,6 +102,7 @@ struct Portable {
     return v.v[0];
   }
 
+  static void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
   static Units LoadUnits(const uint32_t* p) {
     Units units;
     std::memcpy(units.v, p, sizeof(units.v));
