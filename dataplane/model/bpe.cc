@@ -168,28 +168,45 @@ BpeModel::Unit BpeModel::ResolveUnit(std::string_view spelling) const {
   return unit;
 }
 
-void BpeModel::Encode(std::string_view word, size_t readable,
-                      IdBuffer& out) const {
+void BpeModel::Encode(std::span<const Piece> words, IdBuffer& out) const {
   if (!cut_at_metaspaces_) {
-    EncodeSegment(word, readable, out);
+    EncodeBatch(words, out);
     return;
   }
-  size_t start = 0;
-  while (start < word.size()) {
-    const size_t end =
-        std::min(FindMetaspaceStart(word, start + 1), word.size());
-    EncodeSegment(word.substr(start, end - start), readable - start, out);
-    start = end;
+  std::array<Piece, kPieceBatch> batch;
+  size_t count = 0;
+  for (const Piece& word : words) {
+    for (size_t start = 0; start < word.text.size();) {
+      const size_t end =
+          std::min(FindMetaspaceStart(word.text, start + 1), word.text.size());
+      batch[count++] = word.Part(start, end);
+      start = end;
+      if (count < kPieceBatch) continue;
+      EncodeBatch(batch, out);
+      count = 0;
+    }
+  }
+  EncodeBatch(std::span(batch).first(count), out);
+}
+
+void BpeModel::EncodeBatch(std::span<const Piece> words, IdBuffer& out) const {
+  std::array<CacheKey, kPieceBatch> keys;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].text.size() > CacheKey::kBytesMax) continue;
+    keys[i] = CacheKey(words[i].text, words[i].readable);
+    cache_.Prefetch(keys[i]);
+  }
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].text.size() > CacheKey::kBytesMax) {
+      EncodeUncached(words[i].text, out);
+    } else {
+      EncodeByKey(keys[i], words[i].text, out);
+    }
   }
 }
 
-void BpeModel::EncodeSegment(std::string_view word, size_t readable,
-                             IdBuffer& out) const {
-  if (word.size() > CacheKey::kBytesMax) {
-    EncodeUncached(word, out);
-    return;
-  }
-  const CacheKey key(word, readable);
+void BpeModel::EncodeByKey(const CacheKey& key, std::string_view word,
+                           IdBuffer& out) const {
   const size_t found = cache_.Find(key, out.Room(WordCache::kIdsMax));
   if (found != 0) {
     out.Advance(found);

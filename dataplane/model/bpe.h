@@ -12,6 +12,7 @@
 #include "dataplane/base/status.h"
 #include "dataplane/model/bpe_cache.h"
 #include "dataplane/model/bpe_merge_table.h"
+#include "dataplane/model/bpe_piece.h"
 #include "dataplane/model/bpe_vocabulary.h"
 #include "dataplane/model/tokenizer_spec.h"
 #include "dataplane/model/tokenizer_vocabulary.h"
@@ -61,9 +62,8 @@ class BpeModel {
   static StatusOr<std::unique_ptr<BpeModel>> Create(
       const BpeSpec& spec, const Vocabulary& vocabulary, WordForm form);
 
-  // Appends the tokens of `word`, not empty; `readable` bytes, at least those
-  // of the word, may be read from its start.
-  void Encode(std::string_view word, size_t readable, IdBuffer& out) const;
+  // Appends the tokens of `words`, at most kPieceBatch and none of them empty.
+  void Encode(std::span<const Piece> words, IdBuffer& out) const;
 
  private:
   // What one byte (kBytes) or character (kText) is before merging.
@@ -82,8 +82,9 @@ class BpeModel {
   bool MetaspaceStartsWords(const BpeSpec& spec) const;
 
   Unit ResolveUnit(std::string_view spelling) const;
-  void EncodeSegment(std::string_view word, size_t readable,
-                     IdBuffer& out) const;
+  void EncodeBatch(std::span<const Piece> words, IdBuffer& out) const;
+  void EncodeByKey(const CacheKey& key, std::string_view word,
+                   IdBuffer& out) const;
   void EncodeUncached(std::string_view word, IdBuffer& out) const;
   // Appends the tokens of the single bytes or characters.
   void AppendUnits(std::string_view word, IdBuffer& out) const;

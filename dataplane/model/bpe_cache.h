@@ -15,6 +15,7 @@ namespace tidepool::model::internal {
 struct CacheKey {
   static constexpr size_t kBytesMax = 24;
 
+  CacheKey() {}  // unspecified, for arrays that are filled
   // `readable` bytes of `word.data()`, at least `word.size()`, may be read.
   CacheKey(std::string_view word, size_t readable);
 

@@ -1,6 +1,7 @@
 #include "dataplane/model/pretokenizer.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 
@@ -22,15 +23,22 @@ namespace {
 
 using Stage = Pretokenizer::Stage;
 
+Status Give(PieceSink sink, const Piece& piece) { return sink({&piece, 1}); }
+
 class KnownSplitStage : public Stage {
  public:
   explicit KnownSplitStage(KnownSplit split) : split_(split) {}
 
   Status Run(const Piece& piece, PieceSink sink) const override {
+    std::array<Piece, kPieceBatch> batch;
+    size_t count = 0;
     for (size_t start = 0; start < piece.text.size();) {
       const size_t end = split_.PieceEnd(piece.text, start);
-      RETURN_IF_ERROR(sink(piece.Part(start, end)));
+      batch[count++] = piece.Part(start, end);
       start = end;
+      if (count < kPieceBatch && start < piece.text.size()) continue;
+      RETURN_IF_ERROR(sink(std::span(batch).first(count)));
+      count = 0;
     }
     return OkStatus();
   }
@@ -46,7 +54,7 @@ class MatcherStage : public Stage {
 
   Status Run(const Piece& piece, PieceSink sink) const override {
     const auto give = [&](size_t start, size_t end) {
-      return sink(piece.Part(start, end));
+      return Give(sink, piece.Part(start, end));
     };
     Splitter splitter(behavior_, give);
     RETURN_IF_ERROR(matcher_.ForEach(
@@ -68,7 +76,7 @@ class CharClassStage : public Stage {
 
   Status Run(const Piece& piece, PieceSink sink) const override {
     const auto give = [&](size_t start, size_t end) {
-      return sink(piece.Part(start, end));
+      return Give(sink, piece.Part(start, end));
     };
     Splitter splitter(step_.behavior, give);
     size_t between = 0;  // where the characters outside the class start
@@ -99,7 +107,7 @@ class WordsStage : public Stage {
     size_t start = 0;
     const auto give = [&](size_t end) {
       if (kind == kSpace || start == end) return OkStatus();
-      return sink(piece.Part(start, end));
+      return Give(sink, piece.Part(start, end));
     };
     for (size_t at = 0; at < piece.text.size();) {
       const DecodedChar c = DecodeChar(piece.text.data() + at);
@@ -118,11 +126,11 @@ class WordsStage : public Stage {
 class PrefixSpaceStage : public Stage {
  public:
   Status Run(const Piece& piece, PieceSink sink) const override {
-    if (piece.text.starts_with(' ')) return sink(piece);
+    if (piece.text.starts_with(' ')) return Give(sink, piece);
     std::string text;
     text.reserve(piece.text.size() + 1);
     text.append(" ").append(piece.text);
-    return sink({text, text.size(), piece.first});
+    return Give(sink, {text, text.size(), piece.first});
   }
 };
 
@@ -147,7 +155,7 @@ class MetaspaceStage : public Stage {
       }
     }
     const Piece replaced = {text, text.size(), piece.first};
-    if (!step_.split) return sink(replaced);
+    if (!step_.split) return Give(sink, replaced);
     // Every replacement starts a word.
     for (size_t start = 0; start < text.size();) {
       const size_t from =
@@ -156,7 +164,7 @@ class MetaspaceStage : public Stage {
               : start;
       const size_t end =
           std::min(text.find(step_.replacement, from), text.size());
-      RETURN_IF_ERROR(sink(replaced.Part(start, end)));
+      RETURN_IF_ERROR(Give(sink, replaced.Part(start, end)));
       start = end;
     }
     return OkStatus();
@@ -227,10 +235,15 @@ Status Pretokenizer::Run(const Piece& piece, PieceSink sink) const {
 
 Status Pretokenizer::RunFrom(size_t stage, const Piece& piece,
                              PieceSink sink) const {
-  if (stage == stages_.size()) return sink(piece);
+  if (stage == stages_.size()) return Give(sink, piece);
   if (stage + 1 == stages_.size()) return stages_[stage]->Run(piece, sink);
-  return stages_[stage]->Run(
-      piece, [&](const Piece& part) { return RunFrom(stage + 1, part, sink); });
+  const auto next = [&](std::span<const Piece> parts) {
+    for (const Piece& part : parts) {
+      RETURN_IF_ERROR(RunFrom(stage + 1, part, sink));
+    }
+    return OkStatus();
+  };
+  return stages_[stage]->Run(piece, next);
 }
 
 }  // namespace tidepool::model::internal

@@ -3,32 +3,21 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "dataplane/base/status.h"
 #include "dataplane/model/bpe.h"
+#include "dataplane/model/bpe_piece.h"
 #include "dataplane/model/tokenizer_spec.h"
 
 namespace tidepool::model::internal {
 
-// A stretch of text: a view, and how far memory behind its start may be read
-// (for wide loads), and whether it is where the original text starts.
-struct Piece {
-  std::string_view text;
-  size_t readable = 0;
-  bool first = false;
-
-  Piece Part(size_t start, size_t end) const {
-    return {text.substr(start, end - start), readable - start,
-            first && start == 0};
-  }
-};
-
-// Takes a piece, not empty; the view holds only during the call. An error
-// stops the cutting.
-using PieceSink = absl::FunctionRef<Status(const Piece&)>;
+// Takes 1 to kPieceBatch pieces, none of them empty; the views hold only during
+// the call. An error stops the cutting.
+using PieceSink = absl::FunctionRef<Status(std::span<const Piece>)>;
 
 // Immutable and thread-safe after creation.
 class Pretokenizer {

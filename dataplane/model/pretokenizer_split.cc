@@ -54,7 +54,7 @@ class Cursor {
   }
 
   // Takes what is of `kind`, up to `count` characters.
-  void SkipAll(Kind kind, size_t count = SIZE_MAX) {
+  void SkipSome(Kind kind, size_t count) {
     for (; count > 0; --count) {
       const Char c = Peek();
       if (c.bytes == 0 || c.kind != kind) return;
@@ -62,8 +62,25 @@ class Cursor {
     }
   }
 
+  void SkipAll(Kind kind) {
+    size_t at = at_;
+    while (at < text_.size()) {
+      const auto byte = static_cast<unsigned char>(text_[at]);
+      if (byte < 0x80) {
+        if (kAsciiKinds[byte] != kind) break;
+        ++at;
+      } else {
+        const Char c = PeekWide(at);
+        if (c.kind != kind) break;
+        at += c.bytes;
+      }
+    }
+    at_ = at;
+  }
+
  private:
-  Char PeekWide(size_t at) const {
+  // Out of line, so that the way for ASCII is short.
+  [[gnu::noinline]] Char PeekWide(size_t at) const {
     const DecodedChar c = DecodeChar(text_.data() + at);
     const uint16_t flags = FlagsOf(c.value);
     Kind kind = Kind::kOther;
@@ -175,7 +192,7 @@ size_t KnownSplit::Cl100kEnd(std::string_view text, size_t start) const {
     return cursor.at();
   }
   if (first.kind == Kind::kNumber) {
-    cursor.SkipAll(Kind::kNumber, digits_max_);
+    cursor.SkipSome(Kind::kNumber, digits_max_);
     return cursor.at();
   }
   if (text[start] == '\'') {

@@ -33,11 +33,14 @@ Words Cut(const std::vector<PretokenizerStep>& steps, std::string_view text) {
   Words words;
   const Status status =
       (*pretokenizer)
-          ->Run({text, text.size(), true}, [&words](const Piece& piece) {
-            EXPECT_GE(piece.readable, piece.text.size());
-            words.emplace_back(piece.text);
-            return OkStatus();
-          });
+          ->Run({text, text.size(), true},
+                [&words](std::span<const Piece> pieces) {
+                  for (const Piece& piece : pieces) {
+                    EXPECT_GE(piece.readable, piece.text.size());
+                    words.emplace_back(piece.text);
+                  }
+                  return OkStatus();
+                });
   EXPECT_TRUE(status.ok()) << status;
   return words;
 }
@@ -152,10 +155,11 @@ TEST(PretokenizerTest, AnErrorOfTheSinkStopsTheWork) {
   int calls = 0;
   const std::string text = "one two three";
   const Status status =
-      (*pretokenizer)->Run({text, text.size(), true}, [&calls](const Piece&) {
-        ++calls;
-        return Internal("enough");
-      });
+      (*pretokenizer)
+          ->Run({text, text.size(), true}, [&calls](std::span<const Piece>) {
+            ++calls;
+            return Internal("enough");
+          });
   EXPECT_EQ(MessageOf(status), "enough");
   EXPECT_EQ(calls, 1);
 }

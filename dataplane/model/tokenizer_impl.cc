@@ -167,8 +167,8 @@ Status TokenizerImpl::EncodeSection(const Piece& section,
 
 Status TokenizerImpl::EncodeWords(const Piece& piece, size_t max_tokens,
                                   IdBuffer& out) const {
-  return pretokenizer_->Run(piece, [&](const Piece& word) {
-    model_->Encode(word.text, word.readable, out);
+  return pretokenizer_->Run(piece, [&](std::span<const Piece> words) {
+    model_->Encode(words, out);
     return out.size() > max_tokens ? TooMany(max_tokens) : OkStatus();
   });
 }

@@ -239,9 +239,9 @@ void AppendLowercase(char32_t c, std::string& out) {
 }
 
 bool IsCertainlyNormal(NormalForm form, std::string_view text) {
-  size_t at = AsciiPrefix(text);
-  if (form != NormalForm::kNfc) return at == text.size();
-  while (at < text.size()) {
+  for (size_t at = AsciiPrefix(text); at < text.size();
+       at += AsciiPrefix(text.substr(at))) {
+    if (form != NormalForm::kNfc) return false;
     const DecodedChar c = DecodeChar(text.data() + at);
     if ((FlagsOf(c.value) & kNfcActive) != 0) return false;
     at += c.bytes;
