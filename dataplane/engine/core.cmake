@@ -22,3 +22,5 @@ tidepool_test(engine_core_sim_test SOURCES engine_core_sim_test.cc
   DEPS tidepool::engine_core LABEL sim)
 tidepool_test(engine_core_alloc_test SOURCES engine_core_alloc_test.cc
   DEPS tidepool::engine_core)
+tidepool_bench(engine_core_bench SOURCES engine_core_bench.cc
+  DEPS tidepool::engine_core)
