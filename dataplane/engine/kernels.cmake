@@ -22,6 +22,10 @@ tidepool_library(engine_kernels
           transformer.h transformer_weights.h
   DEPS tidepool::base tidepool::model_weights tidepool::engine_sampler)
 
+foreach(part IN ITEMS attention gemm numerics ops thread_pool)
+  tidepool_test(engine_${part}_test
+    SOURCES ${part}_test.cc DEPS tidepool::engine_kernels)
+endforeach()
 find_package(nlohmann_json REQUIRED)  # reads golden files
 tidepool_test(engine_cpu_runner_golden_test
   SOURCES cpu_runner_golden_test.cc
