@@ -91,9 +91,10 @@ StatusOr<Reservation> EngineCore::Reserve(EngineRequest request) {
                            request.id);
   }
   const SequenceId id = request.id;
-  if (num_preempted_ > 0) {
-    return ResourceExhausted("sequence {}: {} preempted sequences come first",
-                             id, num_preempted_);
+  // Otherwise a stream of reservations could keep out who waits.
+  if (num_preempted_ > 0 || (head_blocked_ && !waiting_.empty())) {
+    return ResourceExhausted("sequence {}: {} that wait for room come first",
+                             id, waiting_.size());
   }
   // The sender delivers the log probabilities of the prompt.
   request.sampling.prompt_logprobs = -1;

@@ -140,7 +140,7 @@ class EngineCore {
   Status Add(EngineRequest request);
 
   // Takes pages for KV that another engine will send. Errors as for Add;
-  // kResourceExhausted when there is no room now.
+  // kResourceExhausted when there is no room now, or others wait for it.
   StatusOr<Reservation> Reserve(EngineRequest request);
 
   // The KV of all tokens of a reservation is in its pages, and `token`, which
@@ -248,6 +248,7 @@ class EngineCore {
   // By age, the oldest first.
   std::vector<Sequence*> running_, waiting_;
   int32_t num_preempted_ = 0;  // of those waiting
+  bool head_blocked_ = false;  // the last plan had no room for the oldest
   int32_t num_reserved_ = 0, num_held_ = 0;
   uint64_t next_arrival_ = 0;
 

@@ -30,9 +30,11 @@ const StepPlan* EngineCore::Plan() {
   for (Sequence* sequence : running_) {
     if (!sequence->in_step && budget > 0) append_chunk(*sequence);
   }
+  head_blocked_ = false;
   while (budget > 0 && !waiting_.empty()) {
     Sequence& sequence = *waiting_.front();
-    if (!Admit(sequence, std::ssize(sequence.tokens))) break;
+    head_blocked_ = !Admit(sequence, std::ssize(sequence.tokens));
+    if (head_blocked_) break;
     Detach(sequence);
     Attach(sequence, State::kRunning);
     append_chunk(sequence);

@@ -437,6 +437,17 @@ TEST_F(EngineCoreTest, PreemptedSequencesComeBeforeReservations) {
   EXPECT_TRUE(core_->Reserve(Request(3, Tokens(4))).ok());
 }
 
+TEST_F(EngineCoreTest, ReservationsDoNotKeepOutWhoWaitsForRoom) {
+  ASSERT_TRUE(core_->Reserve(Request(1, Tokens(36))).ok());  // 10 of 16 pages
+  ASSERT_TRUE(core_->Add(Request(2, Tokens(40, 100))).ok());
+  ASSERT_TRUE(core_->Reserve(Request(3, Tokens(3))).ok());
+  EXPECT_EQ(core_->Plan(), nullptr);
+  EXPECT_EQ(core_->Reserve(Request(4, Tokens(3))).status().code(),
+            Code::kResourceExhausted);
+  ASSERT_TRUE(core_->Cancel(2));
+  EXPECT_TRUE(core_->Reserve(Request(4, Tokens(3))).ok());
+}
+
 TEST_F(EngineCoreTest, CancelDuringAStepTakesEffectWhenItCompletes) {
   ASSERT_TRUE(core_->Add(Request(1, Tokens(10))).ok());
   const StepPlan* plan = core_->Plan();
