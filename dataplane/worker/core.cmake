@@ -5,3 +5,7 @@ tidepool_library(worker_core
   HEADERS worker_core.h worker_core_streams.h
   DEPS tidepool::base tidepool::engine_core tidepool::prefix tidepool::transfer
        tidepool::proto)
+tidepool_test(worker_core_streams_test SOURCES worker_core_streams_test.cc
+  DEPS tidepool::worker_core)
+tidepool_test(worker_core_test SOURCES worker_core_test.cc
+  DEPS tidepool::worker_core tidepool::fakes)

@@ -1,0 +1,535 @@
+#include "dataplane/conductor/conductor_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace tidepool::conductor {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Failure = wire::RequestFailure;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The test plays the workers, the network and the clients.
+class ConductorCoreTest : public ::testing::Test {
+ protected:
+  explicit ConductorCoreTest(ConductorCoreConfig config = {}) {
+    config.conductor_id = "c";
+    config.incarnation = 5;
+    core_ = std::make_unique<ConductorCore>(std::move(config), placement_);
+  }
+
+  void Collect() {
+    for (ConductorEffect& effect : core_->TakeEffects()) {
+      effects_.push_back(std::move(effect));
+    }
+  }
+  template <typename T>
+  std::vector<T> Take() {
+    Collect();
+    std::vector<T> taken;
+    std::erase_if(effects_, [&](ConductorEffect& effect) {
+      if (!std::holds_alternative<T>(effect)) return false;
+      taken.push_back(std::move(std::get<T>(effect)));
+      return true;
+    });
+    return taken;
+  }
+
+  // ---- Workers ----
+  struct Peer {
+    WorkerId id = 0;
+    ConnectionId connection = 0;
+    uint64_t sequence = 1;
+  };
+  Peer AddWorker(const std::string& name, wire::Role role,
+                 const std::string& model = "m") {
+    Peer peer{.id = *core_->AddWorker(name, name + ":1", now_)};
+    peer.connection = Take<ConnectWorker>().at(0).connection;
+    Greet(peer, role, model);
+    return peer;
+  }
+  void Greet(Peer& peer, wire::Role role, const std::string& model = "m",
+             uint64_t incarnation = 100) {
+    core_->OnConnected(peer.connection, now_);
+    EXPECT_TRUE(Take<SendToWorker>().at(0).message.has_hello());
+    wire::SessionResponse hello;
+    wire::DescribeResponse& description =
+        *hello.mutable_hello()->mutable_description();
+    description.set_incarnation(incarnation);
+    description.set_role(role);
+    description.set_max_model_len(1000);
+    description.set_max_num_seqs(8);
+    description.set_transfer_address("transfer");
+    description.mutable_identity()->set_page_tokens(16);
+    description.mutable_identity()->set_model_digest(model);
+    Send(peer, hello);
+    Load(peer);
+  }
+  void Send(Peer& peer, wire::SessionResponse message) {
+    message.set_sequence(peer.sequence++);
+    core_->OnMessage(peer.connection, message, now_);
+  }
+  void Load(Peer& peer, uint32_t running = 0, bool draining = false) {
+    wire::SessionResponse message;
+    message.mutable_load()->set_pages_total(100);
+    message.mutable_load()->set_pages_free(100);
+    message.mutable_load()->set_running_requests(running);
+    message.mutable_load()->set_draining(draining);
+    Send(peer, message);
+  }
+  void Output(Peer& peer, const std::string& id, uint32_t attempt,
+              uint32_t first_index, const std::vector<int32_t>& tokens,
+              wire::FinishReason finish = wire::FINISH_REASON_UNSPECIFIED) {
+    wire::SessionResponse message;
+    wire::RequestOutput& output = *message.mutable_outputs()->add_outputs();
+    output.set_request_id(id);
+    output.set_attempt(attempt);
+    output.set_first_index(first_index);
+    output.mutable_tokens()->Add(tokens.begin(), tokens.end());
+    output.set_finish_reason(finish);
+    Send(peer, message);
+  }
+  void Fail(Peer& peer, const std::string& id, uint32_t attempt,
+            Failure::Kind kind) {
+    wire::SessionResponse message;
+    message.mutable_failure()->set_request_id(id);
+    message.mutable_failure()->set_attempt(attempt);
+    message.mutable_failure()->set_kind(kind);
+    message.mutable_failure()->set_message("why");
+    Send(peer, message);
+  }
+  void HandOver(Peer& peer, const std::string& id, uint32_t attempt) {
+    wire::SessionResponse message;
+    message.mutable_handed_over()->set_request_id(id);
+    message.mutable_handed_over()->set_attempt(attempt);
+    message.mutable_handed_over()->set_transport("tcp");
+    Send(peer, message);
+  }
+
+  // ---- Clients ----
+  Status Submit(const std::string& id, int tokens = 10,
+                Duration timeout = std::chrono::minutes(10)) {
+    return core_->Submit({.id = id,
+                          .prompt = std::vector<int32_t>(tokens, 7),
+                          .timeout = timeout},
+                         now_);
+  }
+  struct Sent {
+    ConnectionId connection = 0;
+    wire::SubmitRequest submit;
+  };
+  std::vector<Sent> TakeSubmits() {
+    std::vector<Sent> submits;
+    for (const SendToWorker& send : Take<SendToWorker>()) {
+      if (send.message.has_submit()) {
+        submits.push_back({send.connection, send.message.submit()});
+      } else if (send.message.has_cancel()) {
+        cancels_.push_back(fmt::format(
+            "{}/{}@{}", send.message.cancel().header().request_id(),
+            send.message.cancel().header().attempt(), send.connection));
+      }
+    }
+    return submits;
+  }
+  std::vector<std::string> TakeCancels() {
+    for (const Sent& sent : TakeSubmits()) ADD_FAILURE() << sent.connection;
+    return std::exchange(cancels_, {});
+  }
+  static std::string CancelOf(const std::string& id, uint32_t attempt,
+                              const Peer& peer) {
+    return fmt::format("{}/{}@{}", id, attempt, peer.connection);
+  }
+  std::vector<int32_t> TakeTokens() {
+    std::vector<int32_t> tokens;
+    for (const EmitOutput& emit : Take<EmitOutput>()) {
+      tokens.insert(tokens.end(), emit.output.tokens().begin(),
+                    emit.output.tokens().end());
+    }
+    return tokens;
+  }
+  // The reason of the only end there is.
+  EndReason TakeEnd() {
+    std::vector<EndRequest> ends = Take<EndRequest>();
+    EXPECT_EQ(ends.size(), 1u);
+    if (ends.empty()) return EndReason::kShutdown;
+    end_ = ends[0];
+    return end_.reason;
+  }
+  void Advance(Duration by) {
+    now_ += by;
+    core_->Tick(now_);
+  }
+  // Time passes while the workers go on reporting.
+  void Wait(Duration by, std::initializer_list<Peer*> peers) {
+    for (const TimePoint end = now_ + by; now_ < end;) {
+      Advance(seconds(1));
+      for (Peer* peer : peers) Load(*peer);
+    }
+  }
+
+  scheduling::LeastLoadedPlacement placement_;
+  std::unique_ptr<ConductorCore> core_;
+  TimePoint now_{seconds(1000)};
+  std::vector<ConductorEffect> effects_;
+  std::vector<std::string> cancels_;
+  EndRequest end_;
+};
+
+// ---- Fleet ----
+
+TEST_F(ConductorCoreTest, IsReadyOnceADecodeWorkerReportedItsLoad) {
+  AddWorker("prefill", wire::ROLE_PREFILL);
+  EXPECT_FALSE(core_->Ready());
+  AddWorker("decode", wire::ROLE_DECODE);
+  EXPECT_TRUE(core_->Ready());
+  EXPECT_EQ(core_->AddWorker("again", "decode:1", now_).status().code(),
+            Code::kAlreadyExists);
+}
+
+TEST_F(ConductorCoreTest, ReconnectsWithGrowingBackoff) {
+  const WorkerId id = *core_->AddWorker("w", "w:1", now_);
+  Duration last{0};
+  for (int i = 0; i < 4; ++i) {
+    const ConnectWorker connect = Take<ConnectWorker>().at(0);
+    EXPECT_EQ(connect.worker, id);
+    core_->OnDisconnected(connect.connection, Unavailable("refused"), now_);
+    EXPECT_TRUE(Take<ConnectWorker>().empty());
+    const Duration pause = core_->NextDeadline() - now_;
+    EXPECT_GT(pause, last / 3);
+    last = pause;
+    Advance(pause);
+  }
+  EXPECT_GE(last, milliseconds(200));
+  EXPECT_EQ(core_->Workers().at(0).failures, 4u);
+}
+
+TEST_F(ConductorCoreTest, DropsAWorkerThatSendsNoHelloOrABadOne) {
+  ASSERT_TRUE(core_->AddWorker("w", "w:1", now_).ok());
+  core_->OnConnected(Take<ConnectWorker>().at(0).connection, now_);
+  Advance(seconds(10));
+  EXPECT_THAT(Take<DisconnectWorker>().at(0).reason, HasSubstr("hello"));
+  Advance(seconds(1));
+  Peer peer{.connection = Take<ConnectWorker>().at(0).connection};
+  Take<SendToWorker>();
+  Greet(peer, wire::ROLE_UNSPECIFIED);
+  EXPECT_THAT(Take<DisconnectWorker>().at(0).reason, HasSubstr("role"));
+}
+
+TEST_F(ConductorCoreTest, DropsASilentWorkerAndRetriesItsRequests) {
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  EXPECT_EQ(TakeSubmits().size(), 1u);
+  Advance(seconds(4));
+  Load(decode);
+  Advance(seconds(4));
+  EXPECT_TRUE(Take<DisconnectWorker>().empty());
+  Advance(seconds(2));
+  EXPECT_THAT(Take<DisconnectWorker>().at(0).reason, HasSubstr("silent"));
+  EXPECT_EQ(core_->Stats().retries, 1u);
+}
+
+TEST_F(ConductorCoreTest, AMissingMessageEndsTheSession) {
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ++decode.sequence;
+  Load(decode);
+  EXPECT_EQ(Take<DisconnectWorker>().size(), 1u);
+  EXPECT_EQ(core_->Stats().gaps, 1u);
+  Load(decode);  // late: ignored
+  EXPECT_TRUE(Take<DisconnectWorker>().empty());
+}
+
+// ---- The way of a request ----
+
+TEST_F(ConductorCoreTest, GivesThePrefillWorkerTheDecodePeer) {
+  Peer prefill = AddWorker("prefill", wire::ROLE_PREFILL);
+  AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  const std::vector<Sent> sent = TakeSubmits();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].connection, prefill.connection);
+  EXPECT_EQ(sent[0].submit.decode_peer().control_address(), "decode:1");
+  EXPECT_EQ(sent[0].submit.decode_peer().incarnation(), 100u);
+  EXPECT_EQ(sent[0].submit.header().attempt(), 1u);
+  EXPECT_EQ(sent[0].submit.header().conductor_incarnation(), 5u);
+  EXPECT_EQ(sent[0].submit.header().timeout_ms(), 600'000u);
+  EXPECT_EQ(sent[0].submit.request().tokens_size(), 10);
+}
+
+TEST_F(ConductorCoreTest, EmitsTokensOnceAndEndsOnce) {
+  Peer prefill = AddWorker("prefill", wire::ROLE_PREFILL);
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  now_ += milliseconds(5);
+  Output(decode, "a", 1, 0, {1});
+  HandOver(prefill, "a", 1);
+  Output(decode, "a", 1, 0, {1, 2});  // repeats the first
+  Output(decode, "a", 1, 1, {2});     // all known
+  Output(decode, "a", 1, 2, {3}, wire::FINISH_REASON_LENGTH);
+  EXPECT_THAT(TakeTokens(), ElementsAre(1, 2, 3));
+  EXPECT_EQ(TakeEnd(), EndReason::kFinished);
+  EXPECT_EQ(end_.record.attempts.size(), 1u);
+  EXPECT_EQ(end_.record.attempts[0].transport, "tcp");
+  EXPECT_EQ(end_.record.first_token, now_);
+  EXPECT_THAT(end_.record.Explain(), HasSubstr("prefill → decode"));
+  EXPECT_NE(core_->Find("a"), nullptr);
+  Output(decode, "a", 1, 3, {4});  // too late
+  EXPECT_TRUE(TakeTokens().empty());
+}
+
+TEST_F(ConductorCoreTest, ContinuesElsewhereAfterADecodeWorkerDied) {
+  Peer first = AddWorker("decode-0", wire::ROLE_DECODE);
+  Peer second = AddWorker("decode-1", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  EXPECT_EQ(TakeSubmits().at(0).connection, first.connection);
+  Output(first, "a", 1, 0, {1, 2});
+  core_->OnDisconnected(first.connection, Unavailable("reset"), now_);
+  const Sent sent = TakeSubmits().at(0);
+  EXPECT_EQ(sent.connection, second.connection);
+  EXPECT_EQ(sent.submit.header().attempt(), 2u);
+  EXPECT_EQ(sent.submit.request().tokens_size(), 12);
+  EXPECT_EQ(sent.submit.request().prompt_tokens(), 10u);
+  EXPECT_EQ(sent.submit.request().sampling().prompt_logprobs(), -1);
+  Output(second, "a", 2, 2, {3}, wire::FINISH_REASON_STOP);
+  EXPECT_THAT(TakeTokens(), ElementsAre(1, 2, 3));
+  EXPECT_EQ(TakeEnd(), EndReason::kFinished);
+  EXPECT_THAT(end_.record.Explain(), HasSubstr("session ended: reset"));
+}
+
+TEST_F(ConductorCoreTest, AGapInTheOutputIsRetried) {
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  TakeSubmits();
+  Output(decode, "a", 1, 0, {1});
+  Output(decode, "a", 1, 2, {3});
+  const Sent sent = TakeSubmits().at(0);
+  EXPECT_EQ(sent.submit.header().attempt(), 2u);
+  EXPECT_EQ(sent.submit.request().tokens_size(), 11);
+  EXPECT_THAT(std::exchange(cancels_, {}),
+              ElementsAre(CancelOf("a", 1, decode)));
+  EXPECT_THAT(TakeTokens(), ElementsAre(1));
+}
+
+TEST_F(ConductorCoreTest, APrefillWorkerIsNotNeededAfterTheHandover) {
+  Peer prefill = AddWorker("prefill", wire::ROLE_PREFILL);
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  ASSERT_TRUE(Submit("b").ok());
+  ASSERT_TRUE(Submit("c").ok());
+  TakeSubmits();
+  HandOver(prefill, "a", 1);
+  Output(decode, "b", 1, 0, {1});
+  // Its commit got through, only the answer was lost.
+  Fail(prefill, "b", 1, Failure::KIND_PEER);
+  core_->OnDisconnected(prefill.connection, Unavailable("died"), now_);
+  const std::vector<Sent> sent = TakeSubmits();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].submit.header().request_id(), "c");
+}
+
+TEST_F(ConductorCoreTest, AvoidsTheDecodeWorkerThatFailedARequest) {
+  Peer prefill = AddWorker("prefill", wire::ROLE_PREFILL);
+  AddWorker("decode-0", wire::ROLE_DECODE);
+  AddWorker("decode-1", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  EXPECT_EQ(TakeSubmits().at(0).submit.decode_peer().control_address(),
+            "decode-0:1");
+  Fail(prefill, "a", 1, Failure::KIND_PEER);
+  EXPECT_EQ(TakeSubmits().at(0).submit.decode_peer().control_address(),
+            "decode-1:1");
+}
+
+TEST_F(ConductorCoreTest, ContinuesOnlyOnTheSameModel) {
+  Peer first = AddWorker("decode-0", wire::ROLE_DECODE, "m");
+  Peer other = AddWorker("decode-1", wire::ROLE_DECODE, "n");
+  ASSERT_TRUE(Submit("a").ok());
+  TakeSubmits();
+  Output(first, "a", 1, 0, {1});
+  core_->OnDisconnected(first.connection, Unavailable("died"), now_);
+  EXPECT_TRUE(TakeSubmits().empty());
+  Wait(seconds(61), {&other});
+  EXPECT_EQ(TakeEnd(), EndReason::kNoReadyWorker);
+}
+
+TEST_F(ConductorCoreTest, GivesUpAfterItsAttempts) {
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  for (uint32_t attempt = 1; attempt <= 5; ++attempt) {
+    ASSERT_EQ(TakeSubmits().size(), 1u) << attempt;
+    Fail(decode, "a", attempt, Failure::KIND_INTERNAL);
+    Advance(seconds(2));
+  }
+  EXPECT_EQ(TakeEnd(), EndReason::kAttemptsSpent);
+  EXPECT_EQ(end_.record.attempts.size(), 5u);
+}
+
+TEST_F(ConductorCoreTest, TellsTheClientWhatCanRunNowhere) {
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  Fail(decode, "a", 1, Failure::KIND_INVALID);
+  EXPECT_EQ(TakeEnd(), EndReason::kInvalid);
+  EXPECT_EQ(end_.message, "why");
+  ASSERT_TRUE(Submit("b", 1000).ok());
+  EXPECT_EQ(TakeEnd(), EndReason::kInvalid);
+}
+
+TEST_F(ConductorCoreTest, WaitsForAnOverloadedWorkerWithoutSpendingAttempts) {
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  for (uint32_t attempt = 1; attempt <= 20; ++attempt) {
+    ASSERT_EQ(TakeSubmits().size(), 1u) << attempt;
+    Fail(decode, "a", attempt, Failure::KIND_PEER_OVERLOADED);
+    EXPECT_TRUE(TakeSubmits().empty());  // not at once
+    Wait(seconds(2), {&decode});
+  }
+  Output(decode, "a", 21, 0, {1}, wire::FINISH_REASON_STOP);
+  EXPECT_EQ(TakeEnd(), EndReason::kFinished);
+  EXPECT_EQ(end_.record.overloads, 20u);
+  EXPECT_EQ(end_.record.attempts.size(), 2u);
+}
+
+// ---- Waiting ----
+
+TEST_F(ConductorCoreTest, TellsFullFromAbsentWorkers) {
+  ASSERT_TRUE(Submit("a").ok());
+  Advance(seconds(61));
+  EXPECT_EQ(TakeEnd(), EndReason::kNoReadyWorker);
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  Load(decode, 10);
+  ASSERT_TRUE(Submit("b").ok());
+  for (int i = 0; i < 61; ++i) {
+    Advance(seconds(1));
+    Load(decode, 10);
+  }
+  EXPECT_EQ(TakeEnd(), EndReason::kNoRoom);
+}
+
+TEST_F(ConductorCoreTest, ServesTheOldestFirstWhenThereIsRoom) {
+  ASSERT_TRUE(Submit("a").ok());
+  ASSERT_TRUE(Submit("b").ok());
+  AddWorker("decode", wire::ROLE_DECODE);
+  const std::vector<Sent> sent = TakeSubmits();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[0].submit.header().request_id(), "a");
+}
+
+TEST_F(ConductorCoreTest, GivesADrainingWorkerNothingNew) {
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  TakeSubmits();
+  Load(decode, 1, true);
+  EXPECT_FALSE(core_->Ready());
+  ASSERT_TRUE(Submit("b").ok());
+  EXPECT_TRUE(TakeSubmits().empty());
+  Output(decode, "a", 1, 0, {1}, wire::FINISH_REASON_STOP);
+  EXPECT_EQ(TakeEnd(), EndReason::kFinished);
+}
+
+TEST_F(ConductorCoreTest, EndsARequestAtItsTimeoutAndTellsItsWorkers) {
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a", 10, seconds(3)).ok());
+  TakeSubmits();
+  Advance(seconds(3));
+  EXPECT_EQ(TakeEnd(), EndReason::kExpired);
+  EXPECT_THAT(TakeCancels(), ElementsAre(CancelOf("a", 1, decode)));
+}
+
+TEST_F(ConductorCoreTest, RetriesWhatShowsNoProgress) {
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  TakeSubmits();
+  Wait(seconds(100), {&decode});
+  Output(decode, "a", 1, 0, {1});
+  Wait(seconds(100), {&decode});
+  EXPECT_TRUE(TakeSubmits().empty());
+  Wait(seconds(21), {&decode});
+  EXPECT_EQ(TakeSubmits().size(), 1u);
+}
+
+// ---- Cancelling ----
+
+TEST_F(ConductorCoreTest, CancelsEverywhereAndEndsOnce) {
+  Peer prefill = AddWorker("prefill", wire::ROLE_PREFILL);
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  TakeSubmits();
+  core_->Cancel("a", "the client left", now_);
+  EXPECT_EQ(TakeEnd(), EndReason::kCancelled);
+  EXPECT_THAT(TakeCancels(),
+              ElementsAre(CancelOf("a", 1, prefill), CancelOf("a", 1, decode)));
+  core_->Cancel("a", "again", now_);
+  EXPECT_TRUE(Take<EndRequest>().empty());
+  // The cancel was lost, or overtaken: somebody still works for it.
+  Output(decode, "a", 1, 0, {1});
+  EXPECT_THAT(TakeCancels(), ElementsAre(CancelOf("a", 1, decode)));
+  EXPECT_EQ(core_->Stats().stale_outputs, 1u);
+  EXPECT_TRUE(TakeTokens().empty());
+}
+
+TEST_F(ConductorCoreTest, ARemovedWorkersRequestsGoElsewhere) {
+  Peer first = AddWorker("decode-0", wire::ROLE_DECODE);
+  Peer second = AddWorker("decode-1", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  TakeSubmits();
+  core_->RemoveWorker(first.id, now_);
+  EXPECT_EQ(TakeSubmits().at(0).connection, second.connection);
+  EXPECT_EQ(core_->Workers().size(), 1u);
+}
+
+TEST_F(ConductorCoreTest, ShutdownEndsEverything) {
+  AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  core_->Shutdown(now_);
+  EXPECT_EQ(TakeEnd(), EndReason::kShutdown);
+  EXPECT_EQ(Take<DisconnectWorker>().size(), 1u);
+  EXPECT_EQ(Submit("b").code(), Code::kUnavailable);
+  EXPECT_EQ(core_->NextDeadline(), TimePoint::max());
+}
+
+// ---- Bounds ----
+
+class BoundedConductorCoreTest : public ConductorCoreTest {
+ protected:
+  BoundedConductorCoreTest()
+      : ConductorCoreTest({.max_workers = 1,
+                           .max_requests = 4,
+                           .max_waiting_requests = 2,
+                           .max_records = 2}) {}
+};
+
+TEST_F(BoundedConductorCoreTest, RefusesWhatIsAboveItsBounds) {
+  ASSERT_TRUE(Submit("a").ok());
+  ASSERT_TRUE(Submit("b").ok());
+  EXPECT_EQ(Submit("c").code(), Code::kResourceExhausted);
+  EXPECT_EQ(Submit("a").code(), Code::kResourceExhausted);
+  AddWorker("decode", wire::ROLE_DECODE);  // takes both
+  EXPECT_EQ(Submit("a").code(), Code::kInvalidArgument);
+  ASSERT_TRUE(Submit("c").ok());
+  ASSERT_TRUE(Submit("d").ok());
+  EXPECT_EQ(Submit("e").code(), Code::kResourceExhausted);
+  EXPECT_EQ(core_->AddWorker("x", "x:1", now_).status().code(),
+            Code::kResourceExhausted);
+}
+
+TEST_F(BoundedConductorCoreTest, RemembersTheLastRecordsOnly) {
+  for (const char* id : {"a", "b", "c"}) {
+    ASSERT_TRUE(Submit(id).ok());
+    core_->Cancel(id, "", now_);
+  }
+  EXPECT_EQ(core_->Find("a"), nullptr);
+  ASSERT_NE(core_->Find("c"), nullptr);
+  EXPECT_THAT(core_->Find("c")->Explain(), HasSubstr("cancelled"));
+}
+
+TEST_F(BoundedConductorCoreTest, RefusesMalformedRequests) {
+  EXPECT_EQ(Submit("").code(), Code::kInvalidArgument);
+  EXPECT_EQ(Submit("a", 0).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Submit("a", 1, Duration(0)).code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tidepool::conductor
