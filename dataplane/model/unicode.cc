@@ -128,8 +128,6 @@ void AppendNormalized(NormalForm form, std::string_view text,
 namespace unicode_tables {
 
 FlagTable::FlagTable() {
-  // Equal blocks are stored once; they live as long as the process.
-  auto* distinct = new std::map<std::vector<uint16_t>, const uint16_t*>;
   size_t run = 0;
   for (size_t block = 0; block < kBlocks; ++block) {
     std::vector<uint16_t> flags(256);
@@ -141,9 +139,7 @@ FlagTable::FlagTable() {
       }
       flags[i] = static_cast<uint16_t>(kFlagRuns[run] & kFlagMask);
     }
-    const auto [entry, added] = distinct->try_emplace(std::move(flags));
-    if (added) entry->second = entry->first.data();
-    blocks[block] = entry->second;
+    blocks[block] = storage.insert(std::move(flags)).first->data();
   }
 }
 

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tidepool::model::internal {
 
@@ -25,11 +27,13 @@ enum CharFlag : uint16_t {
 };
 
 namespace unicode_tables {
-// Two stages: the upper bits of a code point choose a block of 256 flags.
+// Two stages: the upper bits of a code point choose a block of 256 flags, and
+// equal blocks are stored once.
 inline constexpr size_t kBlocks = 0x110000 >> 8;
 struct FlagTable {
   FlagTable();
   const uint16_t* blocks[kBlocks];
+  std::set<std::vector<uint16_t>> storage;
 };
 const FlagTable& Flags();
 }  // namespace unicode_tables
