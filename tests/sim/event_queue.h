@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <queue>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,9 @@ class EventQueue {
   uint64_t next_ = 0;
   std::priority_queue<Event> events_;
 };
+
+// Told of whatever is wrong.
+using Report = std::function<void(const std::string&)>;
 
 // Something that can die and be paused (as by SIGSTOP, or a page fault storm).
 // Owned by shared pointers, so that events that outlive it find out.

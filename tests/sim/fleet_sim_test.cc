@@ -23,7 +23,7 @@ TEST(FleetSimTest, EveryRequestEndsOnceWithTheRightTokensAndNothingLeaks) {
                              ? FromEnvironment("TIDEPOOL_SIM_SEED", 0)
                              : FromEnvironment("TIDEPOOL_SIM_FIRST", 1);
   const uint64_t seeds =
-      replay != nullptr ? 1 : FromEnvironment("TIDEPOOL_SIM_SEEDS", 300);
+      replay != nullptr ? 1 : FromEnvironment("TIDEPOOL_SIM_SEEDS", 1000);
   ScenarioResult total;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
     const ScenarioResult result = Scenario(seed).Run();

@@ -13,7 +13,10 @@ constexpr int32_t kEos = 0;
 constexpr auto kActive = seconds(8);      // load and faults
 constexpr auto kPauseMax = seconds(5);    // of a process or a path
 constexpr auto kPatience = seconds(150);  // then everything has ended
-constexpr auto kCleanUp = seconds(40);    // then nothing is left
+// Then nothing is left: where a death or a loss left something behind, its
+// timeout has passed; otherwise it was told at once.
+constexpr auto kCleanUp = seconds(40);
+constexpr auto kCleanUpCalm = seconds(1);
 constexpr uint64_t kMaxEvents = 3'000'000;
 
 }  // namespace
@@ -94,6 +97,8 @@ void Scenario::DrawFleet() {
 NetworkConfig Scenario::DrawNetwork() {
   NetworkConfig config;
   config.delay_max = std::chrono::microseconds(Between(100, 30'000));
+  config.transfer_delay_max = std::chrono::microseconds(
+      Between(100, random_.Chance(0.5) ? 300'000 : 5'000));
   if (result_.calm) return config;
   const auto maybe = [this](double probability) {
     return random_.Chance(0.5) ? probability * random_.Unit() : 0.0;
@@ -177,8 +182,9 @@ void Scenario::DrawRequest(TimePoint at) {
 
 void Scenario::StartWorker(Node& node) {
   node.config.incarnation = next_incarnation_++;
-  node.process =
-      std::make_shared<SimWorker>(node.config, queue_, random_, network_);
+  node.process = std::make_shared<SimWorker>(
+      node.config, queue_, random_, network_,
+      [this](const std::string& error) { Fail(error); });
   network_.SetAddress(node.config.address, node.process);
 }
 
@@ -297,11 +303,13 @@ ScenarioResult Scenario::Run() {
   }
   RunUntil(TimePoint(kActive));
   Heal();
-  RunUntil(TimePoint(kActive + kPatience));
   result_.calm = calm;
+  const TimePoint end(kActive + kPatience);
+  while (queue_.now() < end && !AllEnded()) {
+    RunUntil(std::min(end, queue_.now() + milliseconds(100)));
+  }
   CheckClients();
-  const TimePoint ended = queue_.now();
-  RunUntil(ended + kCleanUp);
+  RunUntil(queue_.now() + (calm ? kCleanUpCalm : kCleanUp));
   CheckQuiet();
   Count();
   return result_;
@@ -312,6 +320,13 @@ void Scenario::RunUntil(TimePoint end) {
     if (++result_.events % 128 == 0) CheckEngines();
     if (result_.events > kMaxEvents) return Fail("it never comes to rest");
   }
+}
+
+bool Scenario::AllEnded() const {
+  return !result_.error.empty() ||
+         std::ranges::all_of(clients_, [](const auto& client) {
+           return client->abandoned || client->ends > 0;
+         });
 }
 
 void Scenario::Fail(const std::string& error) {

@@ -2,7 +2,6 @@
 // every end is checked as it comes.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,9 +33,6 @@ struct ClientView {
   std::string journal;
   uint32_t attempts = 0;
 };
-
-// Told of the first thing that is wrong.
-using Report = std::function<void(const std::string&)>;
 
 class SimConductor : public Process {
  public:

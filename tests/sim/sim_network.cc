@@ -16,6 +16,11 @@ Duration SimNetwork::Delay() {
   return config.delay_min + Duration(random_.Below(spread + 1));
 }
 
+Duration SimNetwork::TransferDelay() {
+  return Duration(random_.Below(
+      static_cast<uint64_t>(config.transfer_delay_max.count()) + 1));
+}
+
 std::shared_ptr<SimWorker> SimNetwork::WorkerAt(
     const std::string& address) const {
   const auto it = workers_.find(address);

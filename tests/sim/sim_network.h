@@ -23,6 +23,7 @@ class SimConductor;
 struct NetworkConfig {
   Duration delay_min = std::chrono::microseconds(50);
   Duration delay_max = std::chrono::milliseconds(5);
+  Duration transfer_delay_max = std::chrono::milliseconds(5);
   double session_loss = 0;    // a message vanishes: a gap
   double session_repeat = 0;  // a message comes twice: a gap as well
   double session_break = 0;   // the stream ends with this message
@@ -83,6 +84,8 @@ class SimNetwork {
                 const worker::SliceSubmission& submission);
 
   Duration Delay();
+  // Of one transfer, or of what it takes to prove that none is under way.
+  Duration TransferDelay();
 
  private:
   struct Rpc {

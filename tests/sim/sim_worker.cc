@@ -39,11 +39,12 @@ worker::WorkerCoreConfig CoreConfigOf(const SimWorkerConfig& config) {
 }  // namespace
 
 SimWorker::SimWorker(SimWorkerConfig config, EventQueue& queue, Random& random,
-                     SimNetwork& network)
+                     SimNetwork& network, Report report)
     : config_(std::move(config)),
       queue_(queue),
       random_(random),
       network_(network),
+      report_(std::move(report)),
       runner_(config_.model, config_.engine.num_pages),
       streamer_(config_.model.num_layers) {
   StatusOr<std::unique_ptr<engine::EngineCore>> engine =
@@ -93,7 +94,9 @@ void SimWorker::Drain() {
 
 std::optional<std::vector<std::vector<uint64_t>>> SimWorker::ReadSlices(
     const worker::SliceSubmission& submission) {
-  if (closed_streams_.contains(submission.target->stream)) return std::nullopt;
+  const worker::StreamId stream = submission.target->stream;
+  if (closed_streams_.contains(stream)) return std::nullopt;
+  CheckOwned(stream, submission.pages, "read for a transfer");
   std::vector<std::vector<uint64_t>> slices;
   for (int32_t layer = submission.layer_begin; layer < submission.layer_end;
        ++layer) {
@@ -103,6 +106,18 @@ std::optional<std::vector<std::vector<uint64_t>>> SimWorker::ReadSlices(
     }
   }
   return slices;
+}
+
+// A grant, a stream and a sequence have the same number.
+void SimWorker::CheckOwned(engine::SequenceId sequence,
+                           std::span<const engine::PageId> pages,
+                           std::string_view what) {
+  const std::span<const engine::PageId> owned = engine_->PagesOf(sequence);
+  for (const engine::PageId page : pages) {
+    if (std::ranges::find(owned, page) != owned.end()) continue;
+    report_(fmt::format("{}: page {} is {}, though it is not of sequence {}",
+                        config_.name, page, what, sequence));
+  }
 }
 
 Status SimWorker::WriteSlices(
@@ -120,6 +135,7 @@ Status SimWorker::WriteSlices(
   if (grant.revoking && random_.Chance(0.5)) {
     return FailedPrecondition("being revoked");
   }
+  CheckOwned(it->first, grant.pages, "written by a transfer");
   size_t next = 0;
   for (int32_t layer = submission.layer_begin; layer < submission.layer_end;
        ++layer) {
@@ -191,7 +207,7 @@ void SimWorker::GrantPages(const worker::GrantCapability& grant) {
 
 void SimWorker::RevokePages(worker::GrantId id) {
   grants_.at(id).revoking = true;
-  Post(Duration(random_.Below(2'000'000)), [this, id] {
+  Post(network_.TransferDelay(), [this, id] {
     const Grant grant = std::move(grants_.extract(id).mapped());
     const size_t extents =
         grant.pages.size() * static_cast<size_t>(config_.model.num_layers);

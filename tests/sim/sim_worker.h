@@ -6,7 +6,9 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "dataplane/engine/engine_core.h"
 #include "dataplane/worker/worker_core.h"
@@ -30,7 +32,7 @@ struct SimWorkerConfig {
 class SimWorker : public Process {
  public:
   SimWorker(SimWorkerConfig config, EventQueue& queue, Random& random,
-            SimNetwork& network);
+            SimNetwork& network, Report report);
 
   const SimWorkerConfig& config() const { return config_; }
 
@@ -71,6 +73,9 @@ class SimWorker : public Process {
     bool revoking = false;
   };
 
+  // Memory that a transfer touches must belong to the transfer's sequence.
+  void CheckOwned(engine::SequenceId sequence,
+                  std::span<const engine::PageId> pages, std::string_view what);
   // What the shell does after each input.
   void Settle();
   void Perform(const worker::WorkerEffect& effect);
@@ -87,6 +92,7 @@ class SimWorker : public Process {
   EventQueue& queue_;
   Random& random_;
   SimNetwork& network_;
+  Report report_;
   fakes::FakeRunner runner_;
   std::unique_ptr<engine::EngineCore> engine_;
   std::unique_ptr<worker::WorkerCore> core_;
