@@ -1,0 +1,59 @@
+// Calls to other workers.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "dataplane/base/mutex.h"
+#include "dataplane/worker/worker_core.h"
+#include "tidepool/worker/v1/worker.grpc.pb.h"
+
+namespace tidepool::worker {
+
+// Keeps a channel to each worker lately called, the least recently used of
+// which is dropped above `max_channels`. Thread-safe; no call waits.
+class PeerClient {
+ public:
+  // On one of gRPC's threads.
+  using OnReply =
+      std::function<void(PeerCallId call, StatusOr<PeerResponse> response)>;
+
+  PeerClient(OnReply on_reply, size_t max_channels)
+      : on_reply_(std::move(on_reply)), max_channels_(max_channels) {}
+  // Cancels what is under way and waits for its end.
+  ~PeerClient();
+
+  // `on_reply` is called once, at the latest soon after the deadline.
+  void Call(const CallPeer& call);
+
+ private:
+  struct Channel {
+    std::shared_ptr<wire::PeerService::Stub> stub;
+    uint64_t last_used = 0;
+  };
+  template <typename Response>
+  struct Pending;
+
+  std::shared_ptr<wire::PeerService::Stub> StubFor(const std::string& address);
+  template <typename Response>
+  std::shared_ptr<Pending<Response>> Begin(const CallPeer& call);
+  template <typename Response>
+  void End(const std::shared_ptr<Pending<Response>>& pending,
+           const grpc::Status& status);
+
+  const OnReply on_reply_;
+  const size_t max_channels_;
+  Mutex mutex_;
+  uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, Channel> channels_ ABSL_GUARDED_BY(mutex_);
+  std::map<PeerCallId, grpc::ClientContext*> under_way_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tidepool::worker

@@ -1,0 +1,78 @@
+// The two services of a worker, as gRPC knows them: validate, delegate,
+// translate.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "absl/functional/any_invocable.h"
+#include "dataplane/base/mutex.h"
+#include "dataplane/worker/grpc_session.h"
+#include "dataplane/worker/worker_core.h"
+#include "tidepool/worker/v1/worker.grpc.pb.h"
+
+namespace tidepool::worker {
+
+class WorkerService final : public wire::WorkerService::CallbackService {
+ public:
+  WorkerService(SessionRegistry& sessions,
+                std::function<wire::DescribeResponse()> describe)
+      : sessions_(sessions), describe_(std::move(describe)) {}
+
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
+                                     const wire::DescribeRequest* request,
+                                     wire::DescribeResponse* response) override;
+  // Errors: UNAVAILABLE while the model loads.
+  grpc::ServerBidiReactor<wire::SessionRequest, wire::SessionResponse>* Session(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  SessionRegistry& sessions_;
+  const std::function<wire::DescribeResponse()> describe_;
+};
+
+// Calls of other workers that wait for the core's answer. Thread-safe.
+class PeerService final : public wire::PeerService::CallbackService {
+ public:
+  // False if it cannot be taken now.
+  using OnCall = std::function<bool(IncomingCallId call, PeerRequest request)>;
+
+  PeerService(OnCall on_call, size_t max_calls)
+      : on_call_(std::move(on_call)), max_calls_(max_calls) {}
+
+  grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context,
+                                    const wire::ReserveRequest* request,
+                                    wire::ReserveResponse* response) override;
+  grpc::ServerUnaryReactor* Commit(grpc::CallbackServerContext* context,
+                                   const wire::CommitRequest* request,
+                                   wire::CommitResponse* response) override;
+  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
+                                  const wire::AbortRequest* request,
+                                  wire::AbortResponse* response) override;
+
+  void Reply(IncomingCallId call, StatusOr<PeerResponse> response);
+  // Answers every call that waits, now and later.
+  void FailAll(const Status& reason);
+
+ private:
+  using Finish = absl::AnyInvocable<void(StatusOr<PeerResponse>)>;
+
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* Take(grpc::CallbackServerContext* context,
+                                 const Request& request, Response* response);
+  Finish TakeOut(IncomingCallId call);  // null if there is none
+
+  const OnCall on_call_;
+  const size_t max_calls_;
+  Mutex mutex_;
+  IncomingCallId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<IncomingCallId, Finish> waiting_ ABSL_GUARDED_BY(mutex_);
+  Status closed_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tidepool::worker

@@ -1,0 +1,115 @@
+// tidepool-worker: one engine process.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "dataplane/base/log.h"
+#include "dataplane/worker/worker_options.h"
+#include "dataplane/worker/worker_shell.h"
+
+namespace tidepool::worker {
+namespace {
+
+constexpr int kExitUsage = 2;
+constexpr int kExitFailed = 1;
+constexpr int kExitSecondSignal = 130;
+
+// Whole or not at all: a reader never sees half a line.
+Status WriteReadyFile(const std::string& path, const WorkerShell& shell) {
+  nlohmann::json ready = {
+      {"control_address", shell.control_address()},
+      {"transfer_address", shell.transfer_address()},
+      {"pid", getpid()},
+  };
+  if (const auto port = shell.metrics_port()) ready["metrics_port"] = *port;
+  const std::string temporary = fmt::format("{}.{}", path, getpid());
+  {
+    std::ofstream file(temporary, std::ios::trunc);
+    file << ready.dump() << '\n';
+    file.close();
+    if (!file)
+      return InvalidArgument("--ready-file: cannot write {}", temporary);
+  }
+  if (rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    unlink(temporary.c_str());
+    return Annotate(ErrnoError(error, path), "--ready-file");
+  }
+  return OkStatus();
+}
+
+// Blocks the signals in this thread, and so in those it starts.
+sigset_t BlockTerminationSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+// Waits, on its own thread, for a second signal that ends the process at once.
+void EndAtNextSignal(const sigset_t& signals) {
+  std::thread([signals] {
+    int signal = 0;
+    sigwait(&signals, &signal);
+    LOG_WARNING("second signal: ending at once");
+    std::_Exit(kExitSecondSignal);
+  }).detach();
+}
+
+int Run(const WorkerOptions& options) {
+  const sigset_t signals = BlockTerminationSignals();
+  auto shell = WorkerShell::Start(options, [](const Status& why) {
+    // What cannot be loaded now will not be later: who started us decides.
+    LOG_ERROR("loading the model failed: {}", MessageOf(why));
+    std::_Exit(kExitFailed);
+  });
+  Status started = shell.status();
+  if (started.ok() && !options.ready_file.empty())
+    started = WriteReadyFile(options.ready_file, **shell);
+  if (!started.ok()) {
+    LOG_ERROR("{}", MessageOf(started));
+    return kExitFailed;
+  }
+  LOG_INFO("listening on {}, KV on {}", (*shell)->control_address(),
+           (*shell)->transfer_address());
+
+  int signal = 0;
+  sigwait(&signals, &signal);
+  EndAtNextSignal(signals);
+  LOG_INFO("draining for at most {} s", options.drain_timeout_seconds);
+  (*shell)->Drain();
+  const bool idle =
+      (*shell)->WaitUntilIdle(std::chrono::duration_cast<Duration>(
+          Seconds(options.drain_timeout_seconds)));
+  if (!idle) LOG_WARNING("requests were still running at the drain timeout");
+  shell->reset();
+  LOG_INFO("bye");
+  return 0;
+}
+
+}  // namespace
+}  // namespace tidepool::worker
+
+int main(int argc, char** argv) {
+  using namespace tidepool;
+  const auto options = worker::ParseWorkerOptions(argc, argv);
+  Status status = options.status();
+  if (status.ok() && !*options) return 0;
+  if (status.ok()) status = InitLogging((*options)->log);
+  if (!status.ok()) {
+    fmt::print(stderr, "tidepool-worker: {}\n", MessageOf(status));
+    return worker::kExitUsage;
+  }
+  return worker::Run(**options);
+}

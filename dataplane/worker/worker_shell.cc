@@ -1,0 +1,195 @@
+#include "dataplane/worker/worker_shell.h"
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+
+#include <utility>
+
+#include "dataplane/base/log.h"
+#include "dataplane/base/random.h"
+#include "dataplane/worker/worker_shell_engine.h"
+
+namespace tidepool::worker {
+namespace {
+
+constexpr size_t kMaxSessions = 64;
+constexpr size_t kMaxQueuedMessages = 4096;
+constexpr size_t kMaxPeerCalls = 4096;
+// A prompt of a million tokens, and room to spare.
+constexpr int kMaxMessageBytes = 16 << 20;
+constexpr Duration kCloseTimeout = std::chrono::seconds(1);
+
+std::string JoinHostPort(const std::string& host, int port) {
+  const bool bare_ipv6 =
+      host.find(':') != std::string::npos && host.front() != '[';
+  return bare_ipv6 ? fmt::format("[{}]:{}", host, port)
+                   : fmt::format("{}:{}", host, port);
+}
+
+}  // namespace
+
+WorkerShell::WorkerShell(const WorkerOptions& options,
+                         std::function<void(Status)> on_failed)
+    : options_(options),
+      on_failed_(std::move(on_failed)),
+      sessions_({.on_message =
+                     [this](uint64_t session, wire::SessionRequest message) {
+                       return runtime_.load()->OnSessionMessage(
+                           session, std::move(message));
+                     },
+                 .on_closed =
+                     [this](uint64_t session) {
+                       runtime_.load()->OnSessionClosed(session);
+                     }},
+                kMaxSessions, kMaxQueuedMessages),
+      peer_service_(
+          [this](IncomingCallId call, PeerRequest request) {
+            WorkerRuntime* const runtime = runtime_.load();
+            return runtime != nullptr &&
+                   runtime->OnPeerCall(call, std::move(request));
+          },
+          kMaxPeerCalls),
+      worker_service_(sessions_, [this] { return Describe(); }) {
+  description_.set_incarnation(SystemRandom64() | 1);
+  description_.set_role(options.role == "prefill" ? wire::ROLE_PREFILL
+                                                  : wire::ROLE_DECODE);
+  description_.set_served_model(options.served_model_name);
+}
+
+StatusOr<std::unique_ptr<WorkerShell>> WorkerShell::Start(
+    const WorkerOptions& options, std::function<void(Status)> on_failed) {
+  std::unique_ptr<WorkerShell> shell(
+      new WorkerShell(options, std::move(on_failed)));
+  RETURN_IF_ERROR(shell->Listen());
+  shell->loader_ = std::jthread(
+      [shell = shell.get()](std::stop_token stop) { shell->Load(stop); });
+  return shell;
+}
+
+Status WorkerShell::Listen() {
+  ASSIGN_OR_RETURN(policy_, transfer::ParseTransportPolicy(options_.transport));
+  ASSIGN_OR_RETURN(messenger_,
+                   transfer::CreateSocketMessenger(
+                       {.host = options_.host,
+                        .port = static_cast<uint16_t>(options_.transfer_port),
+                        .incarnation = Describe().incarnation()}));
+  if (options_.metrics_port >= 0) {
+    ASSIGN_OR_RETURN(
+        metrics_, MetricsServer::Start(
+                      options_.host,
+                      static_cast<uint16_t>(options_.metrics_port), [this] {
+                        MetricsSource source{.transfer = messenger_->stats()};
+                        if (WorkerRuntime* const runtime = runtime_.load())
+                          source.worker = runtime->snapshot();
+                        return source;
+                      }));
+  }
+
+  grpc::ServerBuilder builder;
+  const std::string address =
+      JoinHostPort(options_.host, static_cast<int>(options_.port));
+  // Two servers must not share a port by accident.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A conductor that vanished without a word is noticed.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+  builder.AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(),
+                           &control_port_);
+  builder.RegisterService(&worker_service_);
+  builder.RegisterService(&peer_service_);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || control_port_ == 0)
+    return MakeError(Code::kAlreadyExists,
+                     "listening on {} failed: the port is in use, or the "
+                     "address is not this host's",
+                     address);
+  const MutexLock lock(&mutex_);
+  description_.set_transfer_address(transfer_address());
+  return OkStatus();
+}
+
+std::string WorkerShell::control_address() const {
+  return JoinHostPort(options_.advertise_host, control_port_);
+}
+
+std::string WorkerShell::transfer_address() const {
+  const std::string bound = messenger_->address();
+  return JoinHostPort(options_.advertise_host,
+                      std::stoi(bound.substr(bound.rfind(':') + 1)));
+}
+
+std::optional<uint16_t> WorkerShell::metrics_port() const {
+  if (metrics_ == nullptr) return std::nullopt;
+  return metrics_->port();
+}
+
+wire::DescribeResponse WorkerShell::Describe() const {
+  const MutexLock lock(&mutex_);
+  return description_;
+}
+
+void WorkerShell::Load(std::stop_token stop) {
+  const Status status = LoadAndServe(stop);
+  if (!status.ok() && !stop.stop_requested()) on_failed_(status);
+}
+
+Status WorkerShell::LoadAndServe(std::stop_token stop) {
+  ASSIGN_OR_RETURN(LoadedEngine loaded,
+                   LoadEngine(options_, stop, [this](float progress) {
+                     const MutexLock lock(&mutex_);
+                     description_.set_load_progress(progress);
+                   }));
+  wire::DescribeResponse description = Describe();
+  description.MergeFrom(loaded.description);
+  description.set_ready(true);
+  description.clear_load_progress();
+  ASSIGN_OR_RETURN(
+      transfer::MemoryRegion region,
+      messenger_->RegisterMemory(loaded.pool.memory(), loaded.pool.fd()));
+  runtime_owner_ = std::make_unique<WorkerRuntime>(
+      std::move(loaded), description, policy_, *messenger_, std::move(region),
+      sessions_, peer_service_);
+  runtime_.store(runtime_owner_.get());
+  {
+    const MutexLock lock(&mutex_);
+    description.set_draining(description_.draining());
+    description_ = description;
+  }
+  if (description.draining()) runtime_owner_->Drain();
+  LOG_INFO("ready: {} worker at {}", options_.role, control_address());
+  return OkStatus();
+}
+
+void WorkerShell::Drain() {
+  {
+    const MutexLock lock(&mutex_);
+    description_.set_draining(true);
+  }
+  if (WorkerRuntime* const runtime = runtime_.load()) runtime->Drain();
+}
+
+bool WorkerShell::WaitUntilIdle(Duration timeout) {
+  WorkerRuntime* const runtime = runtime_.load();
+  return runtime == nullptr || runtime->idle().WaitFor(timeout);
+}
+
+WorkerShell::~WorkerShell() {
+  loader_.request_stop();
+  if (loader_.joinable()) loader_.join();
+  sessions_.EndAll(Unavailable("the worker is going away"));
+  peer_service_.FailAll(Unavailable("the worker is going away"));
+  // Lets what was sent arrive; what is not read by then is cut off.
+  if (server_ != nullptr) {
+    server_->Shutdown(
+        std::chrono::system_clock::now() +
+        std::chrono::duration_cast<std::chrono::microseconds>(kCloseTimeout));
+    server_.reset();
+  }
+  metrics_.reset();
+  runtime_owner_.reset();
+}
+
+}  // namespace tidepool::worker

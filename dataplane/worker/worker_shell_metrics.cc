@@ -1,0 +1,224 @@
+#include "dataplane/worker/worker_shell_metrics.h"
+
+#include <prometheus/client_metric.h>
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/metric_type.h>
+#include <unistd.h>
+
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+namespace tidepool::worker {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+struct Sample {
+  double value = 0;
+  std::vector<ClientMetric::Label> labels;
+};
+
+class Families {
+ public:
+  void Gauge(const char* name, const char* help,
+             std::initializer_list<Sample> samples) {
+    Add(name, help, MetricType::Gauge, samples);
+  }
+  void Counter(const char* name, const char* help,
+               std::initializer_list<Sample> samples) {
+    Add(name, help, MetricType::Counter, samples);
+  }
+  std::vector<MetricFamily> Take() { return std::move(families_); }
+
+ private:
+  void Add(const char* name, const char* help, MetricType type,
+           std::initializer_list<Sample> samples) {
+    MetricFamily family;
+    family.name = std::string("tidepool_worker_") + name;
+    family.help = help;
+    family.type = type;
+    for (const Sample& sample : samples) {
+      ClientMetric metric;
+      metric.label = sample.labels;
+      (type == MetricType::Gauge ? metric.gauge.value : metric.counter.value) =
+          sample.value;
+      family.metric.push_back(std::move(metric));
+    }
+    families_.push_back(std::move(family));
+  }
+
+  std::vector<MetricFamily> families_;
+};
+
+Sample In(const char* state, double value) {
+  return {value, {{"state", state}}};
+}
+
+Sample Moved(const char* direction, const char* transport, uint64_t bytes) {
+  return {static_cast<double>(bytes),
+          {{"direction", direction}, {"transport", transport}}};
+}
+
+void AddEngine(const engine::EngineStats& stats, Families& out) {
+  out.Gauge(
+      "pages", "KV pages by what they are used for.",
+      {In("free", stats.pages_free), In("cached", stats.pages_cached),
+       In("running", stats.pages_running), In("reserved", stats.pages_reserved),
+       In("held", stats.pages_held)});
+  out.Gauge("sequences", "Sequences in the engine.",
+            {In("waiting", stats.waiting), In("running", stats.running),
+             In("reserved", stats.reserved), In("held", stats.held)});
+  const auto count = [&](const char* name, const char* help, int64_t value) {
+    out.Counter(name, help, {{static_cast<double>(value), {}}});
+  };
+  out.Gauge("queued_prefill_tokens", "Prompt tokens not computed yet.",
+            {{static_cast<double>(stats.queued_prefill_tokens), {}}});
+  out.Gauge("context_tokens", "Context of the running sequences.",
+            {{static_cast<double>(stats.context_tokens), {}}});
+  count("steps_total", "Iterations of the batch.", stats.steps);
+  count("computed_tokens_total", "Tokens computed.", stats.computed_tokens);
+  count("preemptions_total", "Sequences that gave their pages back.",
+        stats.preemptions);
+  count("prefix_query_tokens_total", "Tokens looked up in the prefix cache.",
+        stats.prefix_query_tokens);
+  count("prefix_hit_tokens_total", "Tokens found in the prefix cache.",
+        stats.prefix_hit_tokens);
+}
+
+void AddCore(const WorkerCoreStats& stats, Families& out) {
+  const auto gauge = [&](const char* name, const char* help, uint32_t value) {
+    out.Gauge(name, help, {{static_cast<double>(value), {}}});
+  };
+  const auto count = [&](const char* name, const char* help, uint64_t value) {
+    out.Counter(name, help, {{static_cast<double>(value), {}}});
+  };
+  gauge("sessions", "Conductors connected.", stats.sessions);
+  gauge("requests", "Requests here, ending ones included.", stats.requests);
+  gauge("reservations", "Reservations not committed.", stats.reservations);
+  gauge("quarantined_grants", "Capabilities being revoked.", stats.quarantined);
+  gauge("streams", "Handovers being sent.", stats.streams);
+  count("submitted_total", "Requests taken.", stats.submitted_total);
+  count("handed_over_total", "Requests handed to a decode worker.",
+        stats.handed_over_total);
+  count("received_total", "Requests taken over from a prefill worker.",
+        stats.received_total);
+  count("expired_reservations_total", "Reservations nobody renewed.",
+        stats.expired_reservations_total);
+  count("peer_retries_total", "Calls to other workers repeated.",
+        stats.peer_retries_total);
+  count("stale_calls_total", "Calls refused for an old attempt.",
+        stats.stale_calls_total);
+  count("digest_failures_total", "Commits whose KV was not what was sent.",
+        stats.digest_failures_total);
+  count("session_gaps_total", "Sessions ended for a gap.",
+        stats.session_gaps_total);
+}
+
+void AddTransfer(const transfer::MessengerStats& stats, Families& out) {
+  out.Counter("transfer_bytes_total", "KV moved and acknowledged.",
+              {Moved("sent", "tcp", stats.sent_bytes_tcp),
+               Moved("sent", "shm", stats.sent_bytes_shm),
+               Moved("received", "tcp", stats.received_bytes_tcp),
+               Moved("received", "shm", stats.received_bytes_shm)});
+  const auto count = [&](const char* name, const char* help, uint64_t value) {
+    out.Counter(name, help, {{static_cast<double>(value), {}}});
+  };
+  const auto gauge = [&](const char* name, const char* help, uint64_t value) {
+    out.Gauge(name, help, {{static_cast<double>(value), {}}});
+  };
+  count("transfer_failed_slices_total", "Slices not delivered.",
+        stats.failed_slices);
+  count("transfer_refused_slices_total", "Slices refused here.",
+        stats.refused_slices);
+  count("transfer_corrupt_slices_total", "Slices that arrived damaged.",
+        stats.corrupt_slices);
+  count("transfer_rejected_connections_total",
+        "Connections refused or closed for misbehaviour.",
+        stats.rejected_connections);
+  gauge("transfer_grants", "Windows that may be written.", stats.grants);
+  gauge("transfer_pending_slices", "Slices not yet delivered.",
+        stats.pending_slices);
+  gauge("transfer_connections", "Connections from other workers.",
+        stats.inbound_connections);
+}
+
+void AddProcess(Families& out) {
+  std::error_code error;
+  double descriptors = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    (void)entry;
+    ++descriptors;
+  }
+  out.Gauge("open_fds", "Open file descriptors.", {{descriptors, {}}});
+  std::ifstream file("/proc/self/statm");
+  double total = 0, resident = 0;
+  file >> total >> resident;
+  out.Gauge("resident_memory_bytes", "Resident memory.",
+            {{resident * static_cast<double>(sysconf(_SC_PAGESIZE)), {}}});
+}
+
+class Collector : public prometheus::Collectable {
+ public:
+  explicit Collector(std::function<MetricsSource()> collect)
+      : collect_(std::move(collect)) {}
+
+  std::vector<MetricFamily> Collect() const override {
+    const MetricsSource source = collect_();
+    Families families;
+    families.Gauge("ready", "1 once the model is loaded.",
+                   {{source.worker ? 1.0 : 0.0, {}}});
+    if (source.worker) {
+      AddEngine(source.worker->engine, families);
+      AddCore(source.worker->core, families);
+    }
+    AddTransfer(source.transfer, families);
+    AddProcess(families);
+    return families.Take();
+  }
+
+ private:
+  const std::function<MetricsSource()> collect_;
+};
+
+class ExposerServer final : public MetricsServer {
+ public:
+  ExposerServer(std::unique_ptr<prometheus::Exposer> exposer,
+                std::function<MetricsSource()> collect)
+      : collector_(std::make_shared<Collector>(std::move(collect))),
+        exposer_(std::move(exposer)) {
+    exposer_->RegisterCollectable(collector_);
+  }
+
+  uint16_t port() const override {
+    return static_cast<uint16_t>(exposer_->GetListeningPorts().front());
+  }
+
+ private:
+  const std::shared_ptr<Collector> collector_;
+  const std::unique_ptr<prometheus::Exposer> exposer_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
+    const std::string& host, uint16_t port,
+    std::function<MetricsSource()> collect) {
+  const std::string address = fmt::format("{}:{}", host, port);
+  try {
+    return std::make_unique<ExposerServer>(
+        std::make_unique<prometheus::Exposer>(address, 1), std::move(collect));
+  } catch (const std::exception& error) {
+    return Unavailable("metrics: listening on {}: {}", address, error.what());
+  }
+}
+
+}  // namespace tidepool::worker
