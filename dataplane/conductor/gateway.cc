@@ -36,6 +36,11 @@ bool IsRequestId(std::string_view id) {
   return true;
 }
 
+// Messages repeat what clients sent, which must not forge lines of the log.
+std::string Quoted(std::string_view text) {
+  return JsonWriter().Value(text).Take();
+}
+
 struct Route {
   std::string_view path, method;
   Endpoint endpoint;
@@ -198,8 +203,8 @@ void Gateway::Impl::RespondError(const CallOrigin& origin,
                                  const Exchange& exchange,
                                  const ApiError& error) {
   metrics_.CountRequest(origin.endpoint, error.status);
-  LOG_INFO("request id={} peer={} status={} error=\"{}\"", origin.request_id,
-           origin.peer, error.status, error.message);
+  LOG_INFO("request id={} peer={} status={} error={}", origin.request_id,
+           origin.peer, error.status, Quoted(error.message));
   exchange->Respond(ErrorResponse(error, origin.request_id));
 }
 
@@ -315,12 +320,10 @@ HttpResponse Gateway::Impl::Ready() const {
   json.Key("workers").BeginArray();
   for (const WorkerStatus& worker : fleet->workers) {
     json.BeginObject().Field("name", worker.name);
-    json.Field("role", worker.description.role() == wire::ROLE_PREFILL
-                           ? "prefill"
-                           : "decode");
+    json.Field("role", RoleName(worker));
     json.Field("connected", worker.connected);
-    json.Field("ready", worker.connected && worker.description.ready());
-    json.Field("load_progress", worker.description.load_progress());
+    json.Field("ready", TakesRequests(worker));
+    if (!worker.connected) json.Field("last_failure", worker.last_failure);
     json.EndObject();
   }
   json.EndArray().EndObject();

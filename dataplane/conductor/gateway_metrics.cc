@@ -82,46 +82,47 @@ void AddSample(MetricFamily& family, Labels labels, double value) {
 std::vector<MetricFamily> WorkerFamilies(const FleetSnapshot& fleet) {
   struct Column {
     const char *name, *help;
+    MetricType type;
     double (*value)(const WorkerStatus&);
   };
   static constexpr Column kColumns[] = {
       {"tidepool_fleet_worker_ready", "1 if the worker takes requests.",
-       [](const WorkerStatus& w) {
-         return w.connected && w.description.ready() && !w.load.draining()
-                    ? 1.0
-                    : 0.0;
-       }},
+       MetricType::Gauge,
+       [](const WorkerStatus& w) { return TakesRequests(w) ? 1.0 : 0.0; }},
       {"tidepool_fleet_worker_running_requests", "In the worker's batch.",
+       MetricType::Gauge,
        [](const WorkerStatus& w) { return double(w.load.running_requests()); }},
       {"tidepool_fleet_worker_waiting_requests", "Waiting in the worker.",
+       MetricType::Gauge,
        [](const WorkerStatus& w) { return double(w.load.waiting_requests()); }},
       {"tidepool_fleet_worker_queued_prefill_tokens",
-       "Prompt tokens that the worker has still to compute.",
+       "Prompt tokens that the worker has still to compute.", MetricType::Gauge,
        [](const WorkerStatus& w) {
          return double(w.load.queued_prefill_tokens());
        }},
       {"tidepool_fleet_worker_pages", "KV pages of the worker.",
+       MetricType::Gauge,
        [](const WorkerStatus& w) { return double(w.load.pages_total()); }},
       {"tidepool_fleet_worker_pages_free", "KV pages free or evictable.",
+       MetricType::Gauge,
        [](const WorkerStatus& w) { return double(w.load.pages_free()); }},
-      {"tidepool_fleet_worker_preemptions",
-       "Requests preempted since the worker started.",
+      {"tidepool_fleet_worker_preemptions_total",
+       "Requests preempted since the worker started.", MetricType::Counter,
        [](const WorkerStatus& w) {
          return double(w.load.preemptions_total());
        }},
-      {"tidepool_fleet_worker_sessions_lost", "Sessions that ended in error.",
+      {"tidepool_fleet_worker_sessions_lost_total",
+       "Sessions that ended in error.", MetricType::Counter,
        [](const WorkerStatus& w) { return double(w.failures); }},
   };
   std::vector<MetricFamily> families;
   for (const Column& column : kColumns) {
-    families.push_back(FamilyOf(column.name, column.help, MetricType::Gauge));
+    families.push_back(FamilyOf(column.name, column.help, column.type));
     for (const WorkerStatus& worker : fleet.workers)
-      AddSample(families.back(),
-                {{"worker", worker.name},
-                 {"role", worker.description.role() == wire::ROLE_PREFILL
-                              ? "prefill"
-                              : "decode"}},
-                column.value(worker));
+      AddSample(
+          families.back(),
+          {{"worker", worker.name}, {"role", std::string(RoleName(worker))}},
+          column.value(worker));
   }
   return families;
 }

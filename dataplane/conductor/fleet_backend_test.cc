@@ -1,0 +1,202 @@
+#include "dataplane/conductor/fleet_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <utility>
+
+#include "dataplane/base/bounded_queue.h"
+#include "dataplane/conductor/http_test_client.h"
+
+namespace tidepool::conductor {
+namespace {
+
+constexpr auto kPatience = RawClient::kPatience;
+
+template <typename T>
+T Next(BoundedQueue<T>& queue) {
+  std::optional<T> next = queue.Pop(kPatience);
+  EXPECT_TRUE(next.has_value());
+  return next ? std::move(*next) : T{};
+}
+
+// A worker's side of a stream.
+class FakeStream : public WorkerStream {
+ public:
+  explicit FakeStream(Events events) : events_(std::move(events)) {}
+
+  void Send(wire::SessionRequest message) override {
+    EXPECT_TRUE(sent.TryPush(std::move(message)));
+  }
+  void ReadNext() override { EXPECT_TRUE(credits.TryPush(1)); }
+  void Close(std::string_view reason) override {
+    EXPECT_TRUE(closed.TryPush(std::string(reason)));
+  }
+
+  // Waits until the backend asks for more, as the real stream does.
+  void Deliver(wire::SessionResponse message) {
+    message.set_sequence(++sequence_);
+    events_.message(std::move(message));
+    Next(credits);
+  }
+  void Disconnect() { events_.disconnected(Unavailable("gone")); }
+
+  void Greet() {
+    wire::SessionResponse hello;
+    wire::DescribeResponse& description =
+        *hello.mutable_hello()->mutable_description();
+    description.set_incarnation(1);
+    description.set_role(wire::ROLE_DECODE);
+    description.set_max_model_len(1000);
+    description.set_max_num_seqs(8);
+    description.mutable_identity()->set_page_tokens(16);
+    Deliver(hello);
+    wire::SessionResponse load;
+    load.mutable_load()->set_pages_total(100);
+    load.mutable_load()->set_pages_free(100);
+    Deliver(load);
+  }
+  void Output(const wire::RequestHeader& header, uint32_t first, int32_t token,
+              wire::FinishReason finish = wire::FINISH_REASON_UNSPECIFIED) {
+    wire::SessionResponse message;
+    wire::RequestOutput& output = *message.mutable_outputs()->add_outputs();
+    output.set_request_id(header.request_id());
+    output.set_attempt(header.attempt());
+    output.set_first_index(first);
+    output.add_tokens(token);
+    output.set_finish_reason(finish);
+    Deliver(message);
+  }
+
+  BoundedQueue<wire::SessionRequest> sent{64};
+  BoundedQueue<std::string> closed{4};
+  BoundedQueue<int> credits{64};
+
+ private:
+  const Events events_;
+  uint64_t sequence_ = 0;
+};
+
+class FakeDialer : public WorkerDialer {
+ public:
+  std::shared_ptr<WorkerStream> Dial(const std::string& address,
+                                     WorkerStream::Events events) override {
+    EXPECT_EQ(address, "here:1");
+    auto stream = std::make_shared<FakeStream>(std::move(events));
+    EXPECT_TRUE(dialed.TryPush(std::shared_ptr<FakeStream>(stream)));
+    return stream;
+  }
+  BoundedQueue<std::shared_ptr<FakeStream>> dialed{16};
+};
+
+class FakeListener : public GenerationListener {
+ public:
+  struct Told {
+    wire::RequestOutput output;
+    std::string decode_worker;  // of the attempt, if told
+  };
+  void OnOutput(wire::RequestOutput output,
+                const AttemptRecord* attempt) override {
+    EXPECT_TRUE(outputs.TryPush(
+        {std::move(output), attempt ? attempt->decode_worker : ""}));
+  }
+  void OnEnd(Status status, RequestRecord) override {
+    EXPECT_TRUE(ends.TryPush(std::move(status)));
+  }
+  BoundedQueue<Told> outputs{64};
+  BoundedQueue<Status> ends{4};
+};
+
+class FleetBackendTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ConductorCoreConfig config;
+    config.conductor_id = "c";
+    config.incarnation = 7;
+    auto backend =
+        FleetBackend::Start(config, placement_, dialer_, Clock::Monotonic(),
+                            {{.name = "decode-0", .address = "here:1"}});
+    ASSERT_TRUE(backend.ok()) << backend.status();
+    backend_ = *std::move(backend);
+    stream_ = Next(dialer_.dialed);
+    EXPECT_EQ(Next(stream_->sent).hello().conductor_id(), "c");
+  }
+
+  std::shared_ptr<FakeListener> Submit(const std::string& id) {
+    auto listener = std::make_shared<FakeListener>();
+    backend_->Submit({.id = id, .prompt = {1, 2, 3}}, listener);
+    return listener;
+  }
+
+  const scheduling::LeastLoadedPlacement placement_;
+  FakeDialer dialer_;
+  std::unique_ptr<FleetBackend> backend_;
+  std::shared_ptr<FakeStream> stream_;
+};
+
+TEST_F(FleetBackendTest, RunsARequest) {
+  stream_->Greet();
+  const auto listener = Submit("a");
+  const wire::SessionRequest submitted = Next(stream_->sent);
+  ASSERT_TRUE(submitted.has_submit());
+  const wire::RequestHeader& header = submitted.submit().header();
+  stream_->Output(header, 0, 5);
+  stream_->Output(header, 1, 6, wire::FINISH_REASON_LENGTH);
+  const FakeListener::Told first = Next(listener->outputs);
+  EXPECT_EQ(first.output.tokens(0), 5);
+  EXPECT_EQ(first.decode_worker, "decode-0");
+  const FakeListener::Told second = Next(listener->outputs);
+  EXPECT_EQ(second.output.tokens(0), 6);
+  EXPECT_EQ(second.decode_worker, "");  // told once for each attempt
+  EXPECT_TRUE(Next(listener->ends).ok());
+}
+
+TEST_F(FleetBackendTest, CancelsAtTheWorker) {
+  stream_->Greet();
+  const auto listener = Submit("a");
+  ASSERT_TRUE(Next(stream_->sent).has_submit());
+  backend_->Cancel("a", "enough");
+  EXPECT_EQ(Next(stream_->sent).cancel().reason(), "enough");
+  EXPECT_EQ(Next(listener->ends).code(), Code::kCancelled);
+  backend_->Cancel("a", "again");  // has ended: nothing happens
+}
+
+TEST_F(FleetBackendTest, ContinuesOverANewStream) {
+  stream_->Greet();
+  const auto listener = Submit("a");
+  const wire::SessionRequest submitted = Next(stream_->sent);
+  stream_->Output(submitted.submit().header(), 0, 5);
+  stream_->Disconnect();
+  const std::shared_ptr<FakeStream> again = Next(dialer_.dialed);
+  EXPECT_TRUE(Next(again->sent).has_hello());
+  again->Greet();
+  const wire::SessionRequest retried = Next(again->sent);
+  EXPECT_EQ(retried.submit().header().attempt(), 2u);
+  EXPECT_THAT(retried.submit().request().tokens(),
+              testing::ElementsAre(1, 2, 3, 5));
+  again->Output(retried.submit().header(), 1, 6, wire::FINISH_REASON_STOP);
+  EXPECT_EQ(Next(listener->outputs).output.tokens(0), 5);
+  const FakeListener::Told second = Next(listener->outputs);
+  EXPECT_EQ(second.output.tokens(0), 6);
+  EXPECT_EQ(second.decode_worker, "decode-0");
+  EXPECT_TRUE(Next(listener->ends).ok());
+}
+
+TEST_F(FleetBackendTest, EndsAtOnceWhatCannotBe) {
+  const auto listener = std::make_shared<FakeListener>();
+  backend_->Submit({.id = "a", .prompt = {}}, listener);
+  EXPECT_EQ(Next(listener->ends).code(), Code::kInvalidArgument);
+}
+
+TEST_F(FleetBackendTest, EndsEverythingWhenItGoes) {
+  stream_->Greet();
+  const auto listener = Submit("a");
+  ASSERT_TRUE(Next(stream_->sent).has_submit());
+  backend_.reset();
+  EXPECT_EQ(Next(listener->ends).code(), Code::kUnavailable);
+  Next(stream_->closed);
+}
+
+}  // namespace
+}  // namespace tidepool::conductor
