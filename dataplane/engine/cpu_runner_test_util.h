@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/base/digest.h"
 #include "dataplane/base/random.h"
 #include "dataplane/engine/cpu_runner.h"
 #include "dataplane/engine/numerics.h"
@@ -38,6 +40,106 @@ class LogitsRecorder : public LogitsObserver {
   std::map<std::pair<SequenceId, int32_t>, Logits> rows_;
 };
 
+// Random weights of every tensor of a model, norms around one, in float32.
+class RandomWeights : public model::WeightSource {
+ public:
+  explicit RandomWeights(uint64_t seed) : seed_(seed) {}
+
+  StatusOr<model::TensorView> Get(std::string_view name,
+                                  std::span<const int64_t> shape) override {
+    const std::vector<float>& values = Values(name, shape);
+    return model::TensorView{.dtype = model::DType::kFloat32,
+                             .shape = {shape.begin(), shape.end()},
+                             .data = std::as_bytes(std::span(values))};
+  }
+  StatusOr<Sha256Digest> Digest() override { return Sha256Of("random"); }
+
+  const std::vector<float>& Values(std::string_view name,
+                                   std::span<const int64_t> shape) {
+    std::vector<float>& values = tensors_[std::string(name)];
+    if (!values.empty()) return values;
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    Random random(Checksum64(std::as_bytes(std::span(name)), seed_));
+    const bool is_norm = name.find("norm") != name.npos;
+    const double scale =
+        shape.size() == 2 ? 1.7 / std::sqrt(static_cast<double>(shape[1])) : .3;
+    for (int64_t i = 0; i < count; ++i) {
+      const double value = (random.Unit() + random.Unit() - 1) * 2 * scale;
+      values.push_back(static_cast<float>(is_norm ? 1 + value : value));
+    }
+    return values;
+  }
+
+ private:
+  uint64_t seed_;
+  std::map<std::string, std::vector<float>> tensors_;
+};
+
+// Small models with everything their families have: odd sizes, grouped heads,
+// biases, norms, rescaled rotary frequencies.
+inline model::ModelConfig SmallLlama() {
+  return {.architecture = model::Architecture::kLlama,
+          .vocab_size = 203,
+          .hidden_size = 96,
+          .intermediate_size = 150,
+          .num_layers = 3,
+          .num_heads = 6,
+          .num_kv_heads = 2,
+          .head_dim = 34,
+          .max_position_embeddings = 2048,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 500000,
+          .rope_scaling =
+              model::Llama3RopeScaling{.factor = 8,
+                                       .low_freq_factor = 1,
+                                       .high_freq_factor = 4,
+                                       .original_max_position_embeddings = 64},
+          .attention_qkv_bias = true,
+          .attention_output_bias = true,
+          .mlp_bias = true,
+          .dtype = model::DType::kFloat32};
+}
+inline model::ModelConfig SmallQwen2() {
+  return {.architecture = model::Architecture::kQwen2,
+          .vocab_size = 256,
+          .hidden_size = 64,
+          .intermediate_size = 176,
+          .num_layers = 2,
+          .num_heads = 4,
+          .num_kv_heads = 1,
+          .head_dim = 16,
+          .max_position_embeddings = 2048,
+          .rope_theta = 1e6,
+          .tie_word_embeddings = true,
+          .attention_qkv_bias = true,
+          .dtype = model::DType::kFloat32};
+}
+inline model::ModelConfig SmallQwen3() {
+  return {.architecture = model::Architecture::kQwen3,
+          .vocab_size = 130,
+          .hidden_size = 81,
+          .intermediate_size = 97,
+          .num_layers = 2,
+          .num_heads = 4,
+          .num_kv_heads = 4,
+          .head_dim = 48,
+          .max_position_embeddings = 2048,
+          .tie_word_embeddings = true,
+          .qk_norm = true,
+          .dtype = model::DType::kFloat32};
+}
+
+inline std::vector<int32_t> RandomPrompt(Random& random, int64_t vocab_size,
+                                         int32_t tokens) {
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < tokens; ++i) {
+    prompt.push_back(
+        static_cast<int32_t>(random.Below(static_cast<uint64_t>(vocab_size))));
+  }
+  return prompt;
+}
+
 struct RunnerShape {
   ComputeMode mode = ComputeMode::kFloat32;
   Isa isa = Isa::kPortable;
@@ -49,6 +151,7 @@ struct RunnerShape {
   int32_t model_len = 1024;
   // Pages are handed out in an order that this seed shuffles.
   uint64_t page_seed = 1;
+  bool records_logits = true;
   std::vector<float> rope_frequencies;  // those of the model
 };
 
@@ -78,17 +181,18 @@ class TestRunner {
     Random random(shape.page_seed);
     for (size_t i = free_.size(); i > 1; --i)
       std::swap(free_[i - 1], free_[random.Below(i)]);
-    CpuRunnerOptions options{.mode = shape.mode,
-                             .threads = shape.threads,
-                             .isa = shape.isa,
-                             .kv_pool = {pool_.get(), bytes},
-                             .num_pages = num_pages_,
-                             .page_tokens = shape.page_tokens,
-                             .max_step_tokens = shape.step_tokens,
-                             .max_step_sequences = shape.step_sequences,
-                             .max_model_len = shape.model_len,
-                             .logits_observer = &logits_,
-                             .rope_frequencies = shape.rope_frequencies};
+    CpuRunnerOptions options{
+        .mode = shape.mode,
+        .threads = shape.threads,
+        .isa = shape.isa,
+        .kv_pool = {pool_.get(), bytes},
+        .num_pages = num_pages_,
+        .page_tokens = shape.page_tokens,
+        .max_step_tokens = shape.step_tokens,
+        .max_step_sequences = shape.step_sequences,
+        .max_model_len = shape.model_len,
+        .logits_observer = shape.records_logits ? &logits_ : nullptr,
+        .rope_frequencies = shape.rope_frequencies};
     auto runner = CreateCpuRunner(config, source, options);
     EXPECT_TRUE(runner.ok()) << runner.status();
     runner_ = *std::move(runner);
@@ -100,6 +204,15 @@ class TestRunner {
     sequence.prompt_tokens = static_cast<int32_t>(prompt.size());
     sequence.context = std::move(prompt);
     return sequence;
+  }
+
+  // Continues with the KV of another's first `tokens` positions, whole pages.
+  void Adopt(TestSequence& sequence, const TestSequence& other,
+             int32_t tokens) {
+    ASSERT_EQ(tokens % shape_.page_tokens, 0);
+    sequence.pages.assign(other.pages.begin(),
+                          other.pages.begin() + tokens / shape_.page_tokens);
+    sequence.done = tokens;
   }
 
   void Free(TestSequence& sequence) {

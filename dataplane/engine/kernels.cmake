@@ -26,6 +26,10 @@ foreach(part IN ITEMS attention gemm numerics ops thread_pool)
   tidepool_test(engine_${part}_test
     SOURCES ${part}_test.cc DEPS tidepool::engine_kernels)
 endforeach()
+foreach(part IN ITEMS cpu_runner cpu_runner_invariance)
+  tidepool_test(engine_${part}_test
+    SOURCES ${part}_test.cc DEPS tidepool::engine_kernels TIMEOUT 300)
+endforeach()
 find_package(nlohmann_json REQUIRED)  # reads golden files
 tidepool_test(engine_cpu_runner_golden_test
   SOURCES cpu_runner_golden_test.cc

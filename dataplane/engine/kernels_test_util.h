@@ -86,12 +86,13 @@ inline std::string NameOfKernels(
   return name + "_" + std::string(NameOf(std::get<1>(info.param)));
 }
 
-#define INSTANTIATE_KERNEL_TEST(suite)                                    \
-  INSTANTIATE_TEST_SUITE_P(                                               \
-      Kernels, suite,                                                     \
-      testing::Combine(                                                   \
-          testing::Values(ComputeMode::kFloat32, ComputeMode::kBFloat16), \
-          testing::ValuesIn(SupportedIsas())),                            \
-      NameOfKernels)
+#define INSTANTIATE_KERNEL_TEST(suite)                                 \
+  INSTANTIATE_TEST_SUITE_P(                                            \
+      Kernels, suite,                                                  \
+      testing::Combine(                                                \
+          testing::Values(::tidepool::engine::ComputeMode::kFloat32,   \
+                          ::tidepool::engine::ComputeMode::kBFloat16), \
+          testing::ValuesIn(::tidepool::engine::SupportedIsas())),     \
+      ::tidepool::engine::internal::NameOfKernels)
 
 }  // namespace tidepool::engine::internal

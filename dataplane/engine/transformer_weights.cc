@@ -80,14 +80,11 @@ class Loader {
     ASSIGN_OR_RETURN(
         layer.mlp_norm,
         LoadVector(prefix + "post_attention_layernorm.weight", hidden));
-    // Whole groups of gates and ups, so that 32 outputs of each share one.
-    const int64_t pairs =
-        CeilDiv<int64_t>(2 * inner, kGroupOutputs) * kGroupOutputs;
     ASSIGN_OR_RETURN(
         layer.gate_up,
         LoadProjection({{mlp + "gate_proj", inner, Placement::kGates},
                         {mlp + "up_proj", inner, Placement::kUps}},
-                       pairs, hidden, config_.mlp_bias));
+                       2 * inner, hidden, config_.mlp_bias));
     ASSIGN_OR_RETURN(
         layer.down, LoadProjection({{mlp + "down_proj", hidden}}, hidden, inner,
                                    config_.mlp_bias));
