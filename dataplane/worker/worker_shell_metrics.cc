@@ -11,8 +11,12 @@
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include "dataplane/base/notification.h"
+#include "dataplane/transfer/socket.h"
 
 namespace tidepool::worker {
 namespace {
@@ -191,11 +195,29 @@ class Collector : public prometheus::Collectable {
 
 class ExposerServer final : public MetricsServer {
  public:
-  ExposerServer(std::unique_ptr<prometheus::Exposer> exposer,
+  ExposerServer(const std::string& host,
+                std::unique_ptr<prometheus::Exposer> exposer,
                 std::function<MetricsSource()> collect)
-      : collector_(std::make_shared<Collector>(std::move(collect))),
+      : host_(host),
+        collector_(std::make_shared<Collector>(std::move(collect))),
         exposer_(std::move(exposer)) {
     exposer_->RegisterCollectable(collector_);
+  }
+
+  // The library looks whether it shall stop every two seconds, or when somebody
+  // connects: so somebody does.
+  ~ExposerServer() override {
+    const auto own = transfer::internal::ResolveAddress(host_, port());
+    Notification stopped;
+    std::thread stopper([&] {
+      exposer_.reset();
+      stopped.Notify();
+    });
+    while (!stopped.WaitFor(std::chrono::milliseconds(5))) {
+      if (own.ok())
+        (void)transfer::internal::ConnectTcp(*own, std::chrono::seconds(1));
+    }
+    stopper.join();
   }
 
   uint16_t port() const override {
@@ -203,8 +225,9 @@ class ExposerServer final : public MetricsServer {
   }
 
  private:
+  const std::string host_;
   const std::shared_ptr<Collector> collector_;
-  const std::unique_ptr<prometheus::Exposer> exposer_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
 };
 
 }  // namespace
@@ -215,7 +238,8 @@ StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
   const std::string address = fmt::format("{}:{}", host, port);
   try {
     return std::make_unique<ExposerServer>(
-        std::make_unique<prometheus::Exposer>(address, 1), std::move(collect));
+        host, std::make_unique<prometheus::Exposer>(address, 1),
+        std::move(collect));
   } catch (const std::exception& error) {
     return Unavailable("metrics: listening on {}: {}", address, error.what());
   }
