@@ -64,7 +64,7 @@ void ConductorCore::Impl::Shutdown(TimePoint now) {
 void ConductorCore::Impl::Arm(const Request& request) {
   TimePoint at = request.deadline;
   if (request.waiting) {
-    at = std::min({at, request.waiting_until, request.not_before});
+    at = std::min({at, PatienceOf(request), request.not_before});
   } else {
     at = std::min(at, request.progress_deadline);
   }
@@ -86,18 +86,33 @@ void ConductorCore::Impl::WakeRequest(Handle handle, TimePoint now) {
                     workers_.at(request.decode->worker).status.name),
         now);
   }
-  if (request.waiting_until <= now) {
-    const bool full = request.waiting_for == PlacementReason::kNoRoom ||
-                      request.overloads_in_a_row > 0;
-    return End(request, full ? EndReason::kNoRoom : EndReason::kNoReadyWorker,
-               fmt::format("no worker could take the request in time ({})",
-                           NameOf(request.waiting_for)),
-               now);
+  if (PatienceOf(request) <= now) {
+    return End(
+        request,
+        ReadyFor(request) ? EndReason::kNoRoom : EndReason::kNoReadyWorker,
+        fmt::format("no worker could take the request in time ({})",
+                    NameOf(request.waiting_for)),
+        now);
   }
   if (request.not_before > now) return Arm(request);
   // The backoff is over: from here on only the end of patience wakes it.
   dispatch_ = true;
-  request_wakes_.Arm(handle, std::min(request.deadline, request.waiting_until));
+  request_wakes_.Arm(handle, std::min(request.deadline, PatienceOf(request)));
+}
+
+bool ConductorCore::Impl::ReadyFor(const Request& request) const {
+  return std::ranges::any_of(workers_, [&](const auto& entry) {
+    const Worker& worker = entry.second;
+    return worker.ready() &&
+           worker.status.description.role() == wire::ROLE_DECODE &&
+           worker.identity == request.identity.value_or(worker.identity);
+  });
+}
+
+TimePoint ConductorCore::Impl::PatienceOf(const Request& request) const {
+  return ReadyFor(request) ? request.waiting_since + config_.max_queue_wait
+                           : std::max(request.waiting_since, lost_worker_at_) +
+                                 config_.max_unready_wait;
 }
 
 void ConductorCore::Impl::Dispatch(TimePoint now) {

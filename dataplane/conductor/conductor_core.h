@@ -35,8 +35,6 @@ struct ConductorCoreConfig {
   // Requests that one prefill worker is given before others wait here, where
   // they can still go elsewhere.
   uint32_t max_requests_per_prefill_worker = 64;
-  // A decode worker is given this many times its max_num_seqs.
-  double decode_oversubscription = 1.25;
   uint32_t max_attempts = 5;    // attempts that failed, overload not counted
   uint32_t max_records = 1024;  // ended requests kept for Explain
 
@@ -46,7 +44,10 @@ struct ConductorCoreConfig {
   // Workers speak at least every second; one that is silent for this long is
   // taken for dead.
   Duration silence_timeout = std::chrono::seconds(5);
-  Duration max_queue_wait = std::chrono::seconds(60);
+  // How long a request waits while workers are ready but full, and while none
+  // is ready.
+  Duration max_queue_wait = std::chrono::minutes(5);
+  Duration max_unready_wait = std::chrono::seconds(30);
   // An attempt whose workers live but that shows no progress for this long is
   // given up and retried.
   Duration progress_timeout = std::chrono::seconds(120);
@@ -70,7 +71,7 @@ enum class EndReason {
   kCancelled,      // by Cancel
   kInvalid,        // a worker says it can run nowhere           (400)
   kNoRoom,         // waited max_queue_wait, workers were full   (429)
-  kNoReadyWorker,  // waited max_queue_wait, none was ready      (503)
+  kNoReadyWorker,  // waited max_unready_wait, none was ready    (503)
   kAttemptsSpent,  // max_attempts failed                        (503)
   kExpired,        // its own timeout passed                     (504)
   kShutdown,       // the conductor is going away                (503)

@@ -205,12 +205,7 @@ void ConductorCore::Impl::OnFailure(Worker& worker,
   Request* request =
       FindRunning(failure.request_id(), failure.attempt(), worker);
   if (request == nullptr) return;
-  const bool by_prefill = request->prefill.has_value() &&
-                          request->prefill->worker == worker.status.id;
-  if (by_prefill && request->record.attempts.back().first_output.has_value()) {
-    // The answer to its commit was lost, the commit was not.
-    return ReleasePrefill(*request);
-  }
+  if (IsPastPrefill(*request, worker)) return ReleasePrefill(*request);
   const std::string why =
       fmt::format("{}: {}", worker.status.name, failure.message());
   switch (failure.kind()) {
@@ -228,11 +223,20 @@ void ConductorCore::Impl::OnFailure(Worker& worker,
       return Overloaded(*request, why, now);
     case wire::RequestFailure::KIND_PEER:
       Exclude(*request, workers_.at(request->decode->worker));
+      // With several peers it is more likely this side's fault.
+      if (++request->peer_failures > 1) Exclude(*request, worker);
       return FailAttempt(*request, why, now);
     default:
       Exclude(*request, worker);
       return FailAttempt(*request, why, now);
   }
+}
+
+bool ConductorCore::Impl::IsPastPrefill(const Request& request,
+                                        const Worker& worker) const {
+  return request.prefill.has_value() &&
+         request.prefill->worker == worker.status.id &&
+         request.record.attempts.back().first_output.has_value();
 }
 
 void ConductorCore::Impl::Exclude(Request& request, const Worker& worker) {
@@ -324,10 +328,8 @@ void ConductorCore::Impl::Overloaded(Request& request, const std::string& why,
 
 void ConductorCore::Impl::Wait(Request& request, Duration backoff,
                                TimePoint now) {
-  // Overload does not renew the patience of the client.
-  if (request.overloads_in_a_row == 0 || request.waiting_until < now) {
-    request.waiting_until = now + config_.max_queue_wait;
-  }
+  // To be refused for want of room is to go on waiting.
+  if (request.overloads_in_a_row == 0) request.waiting_since = now;
   request.waiting = true;
   request.not_before = now + backoff;
   waiting_.insert(request.handle);

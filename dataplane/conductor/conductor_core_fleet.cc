@@ -101,6 +101,12 @@ void ConductorCore::Impl::LoseConnection(Worker& worker,
                                          const std::string& reason,
                                          TimePoint now) {
   connections_.erase(worker.connection);
+  if (worker.state == Worker::State::kUp) {
+    lost_worker_at_ = now;
+    for (const Handle handle : waiting_) {  // their patience may be shorter now
+      request_wakes_.Arm(handle, now + config_.max_unready_wait);
+    }
+  }
   worker.state = Worker::State::kBackoff;
   worker.connection = 0;
   worker.load_known = false;
@@ -116,6 +122,10 @@ void ConductorCore::Impl::LoseConnection(Worker& worker,
   const std::string why = worker.status.name + ": " + reason;
   for (const Handle handle : std::set<Handle>(worker.requests)) {
     Request& request = requests_.at(handle);
+    if (IsPastPrefill(request, worker)) {
+      ReleasePrefill(request);
+      continue;
+    }
     Exclude(request, worker);
     FailAttempt(request, why, now);
   }
@@ -266,10 +276,8 @@ std::vector<scheduling::WorkerView> ConductorCore::Impl::Views() const {
          .own_unreported_tokens =
              prefill ? worker.recent_tokens + worker.previous_tokens
                      : worker.unplaced_tokens,
-         .max_requests =
-             prefill ? config_.max_requests_per_prefill_worker
-                     : static_cast<uint32_t>(hello.max_num_seqs() *
-                                             config_.decode_oversubscription),
+         .max_requests = prefill ? config_.max_requests_per_prefill_worker
+                                 : hello.max_num_seqs(),
          .page_tokens = hello.identity().page_tokens(),
          .max_model_len = hello.max_model_len()});
   }

@@ -57,12 +57,13 @@ struct Request {
   TimePoint deadline{};
 
   bool waiting = true;
-  TimePoint waiting_until{};                  // then 429 or 503
+  TimePoint waiting_since{};
   TimePoint not_before{};                     // backoff
   scheduling::PlacementReason waiting_for{};  // why it is not placed
 
   uint32_t attempt = 0;
   uint32_t failed_attempts = 0;
+  uint32_t peer_failures = 0;
   uint32_t overloads_in_a_row = 0;
   std::optional<Assignment> prefill, decode;  // decode is set while running
   bool counted_unplaced = false;
@@ -147,12 +148,19 @@ class ConductorCore::Impl {
   void MarkPlaced(Request& request);
   void FailAttempt(Request& request, const std::string& why, TimePoint now);
   void Overloaded(Request& request, const std::string& why, TimePoint now);
+  // `worker` prefills the request, and the decode worker has its commit (the
+  // answer to which may have been lost): `worker` does not matter any more.
+  bool IsPastPrefill(const Request& request, const Worker& worker) const;
   void Exclude(Request& request, const Worker& worker);
   void Wait(Request& request, Duration backoff, TimePoint now);
   void End(Request& request, EndReason reason, std::string message,
            TimePoint now);
   Duration Backoff(uint32_t tries, Duration min, Duration max);
   void Arm(const Request& request);
+  // Some ready decode worker could run it if it had room.
+  bool ReadyFor(const Request& request) const;
+  // When a waiting request is given up: 429 or 503.
+  TimePoint PatienceOf(const Request& request) const;
 
   const ConductorCoreConfig config_;
   const scheduling::PlacementPolicy& placement_;
@@ -170,7 +178,8 @@ class ConductorCore::Impl {
   std::unordered_map<std::string, Handle> handles_;
   std::set<Handle> waiting_;
   WakeQueue<Handle> request_wakes_;
-  bool dispatch_ = false;  // something changed for the better
+  TimePoint lost_worker_at_{};  // some worker, last
+  bool dispatch_ = false;       // something changed for the better
 
   std::deque<RequestRecord> records_;  // ended, oldest first
   ConductorStats stats_;

@@ -343,6 +343,35 @@ TEST_F(ConductorCoreTest, AvoidsTheDecodeWorkerThatFailedARequest) {
             "decode-1:1");
 }
 
+TEST_F(ConductorCoreTest, AvoidsAPrefillWorkerThatReachesNoDecodeWorker) {
+  Peer prefill = AddWorker("prefill", wire::ROLE_PREFILL);
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  ASSERT_TRUE(Submit("a").ok());
+  for (uint32_t attempt = 1; attempt <= 2; ++attempt) {
+    EXPECT_EQ(TakeSubmits().at(0).connection, prefill.connection);
+    Fail(prefill, "a", attempt, Failure::KIND_PEER);
+    Advance(seconds(1));
+  }
+  const Sent sent = TakeSubmits().at(0);  // the decode worker does both
+  EXPECT_EQ(sent.connection, decode.connection);
+  EXPECT_FALSE(sent.submit.has_decode_peer());
+}
+
+TEST_F(ConductorCoreTest, ALostDecodeWorkerShortensThePatience) {
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  Load(decode, 10);
+  ASSERT_TRUE(Submit("a").ok());
+  for (int i = 0; i < 100; ++i) {
+    Advance(seconds(1));
+    Load(decode, 10);
+  }
+  core_->OnDisconnected(decode.connection, Unavailable("died"), now_);
+  Advance(seconds(29));
+  EXPECT_TRUE(Take<EndRequest>().empty());
+  Advance(seconds(1));
+  EXPECT_EQ(TakeEnd(), EndReason::kNoReadyWorker);
+}
+
 TEST_F(ConductorCoreTest, ContinuesOnlyOnTheSameModel) {
   Peer first = AddWorker("decode-0", wire::ROLE_DECODE, "m");
   Peer other = AddWorker("decode-1", wire::ROLE_DECODE, "n");
@@ -351,7 +380,7 @@ TEST_F(ConductorCoreTest, ContinuesOnlyOnTheSameModel) {
   Output(first, "a", 1, 0, {1});
   core_->OnDisconnected(first.connection, Unavailable("died"), now_);
   EXPECT_TRUE(TakeSubmits().empty());
-  Wait(seconds(61), {&other});
+  Wait(seconds(31), {&other});
   EXPECT_EQ(TakeEnd(), EndReason::kNoReadyWorker);
 }
 
@@ -396,15 +425,17 @@ TEST_F(ConductorCoreTest, WaitsForAnOverloadedWorkerWithoutSpendingAttempts) {
 
 TEST_F(ConductorCoreTest, TellsFullFromAbsentWorkers) {
   ASSERT_TRUE(Submit("a").ok());
-  Advance(seconds(61));
+  Advance(seconds(30));
   EXPECT_EQ(TakeEnd(), EndReason::kNoReadyWorker);
   Peer decode = AddWorker("decode", wire::ROLE_DECODE);
   Load(decode, 10);
   ASSERT_TRUE(Submit("b").ok());
-  for (int i = 0; i < 61; ++i) {
+  for (int i = 0; i < 299; ++i) {
     Advance(seconds(1));
     Load(decode, 10);
   }
+  EXPECT_TRUE(Take<EndRequest>().empty());
+  Advance(seconds(1));
   EXPECT_EQ(TakeEnd(), EndReason::kNoRoom);
 }
 

@@ -85,7 +85,8 @@ void Scenario::DrawFleet() {
     config.silence_timeout = seconds(3);
     config.connect_timeout = seconds(2);
     config.reconnect_backoff_max = seconds(1);
-    config.max_queue_wait = seconds(30);
+    config.max_queue_wait = seconds(60);
+    config.max_unready_wait = seconds(10);
     config.progress_timeout = seconds(20);
     config.max_attempts = 8;
     config.max_requests_per_prefill_worker =
@@ -365,6 +366,7 @@ void Scenario::CheckClients() {
         (client->reason == EndReason::kExpired && client->short_timeout);
     const bool excusable = !result_.calm &&
                            client->reason != EndReason::kInvalid &&
+                           client->reason != EndReason::kExpired &&
                            client->reason != EndReason::kShutdown;
     if (!fine && !excusable) {
       Fail(fmt::format("{}: {} ({}); {}", client->id, NameOf(client->reason),

@@ -47,7 +47,7 @@ class SimWorker : public Process {
 
   void Drain();
 
-  // Reads the slices as they are now; nullopt if the stream was closed.
+  // Reads the slices as they are now; nullopt if cancelled.
   std::optional<std::vector<std::vector<uint64_t>>> ReadSlices(
       const worker::SliceSubmission& submission);
   // Errors as transfer::SliceResult.
