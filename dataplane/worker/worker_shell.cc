@@ -78,7 +78,10 @@ Status WorkerShell::Listen() {
         metrics_, MetricsServer::Start(
                       options_.host,
                       static_cast<uint16_t>(options_.metrics_port), [this] {
-                        MetricsSource source{.transfer = messenger_->stats()};
+                        const wire::DescribeResponse self = Describe();
+                        MetricsSource source{
+                            .loaded = self.ready() ? 1.0 : self.load_progress(),
+                            .transfer = messenger_->stats()};
                         if (WorkerRuntime* const runtime = runtime_.load())
                           source.worker = runtime->snapshot();
                         return source;

@@ -46,7 +46,7 @@ class Families {
   void Add(const char* name, const char* help, MetricType type,
            std::initializer_list<Sample> samples) {
     MetricFamily family;
-    family.name = std::string("tidepool_worker_") + name;
+    family.name = name;
     family.help = help;
     family.type = type;
     for (const Sample& sample : samples) {
@@ -73,28 +73,31 @@ Sample Moved(const char* direction, const char* transport, uint64_t bytes) {
 
 void AddEngine(const engine::EngineStats& stats, Families& out) {
   out.Gauge(
-      "pages", "KV pages by what they are used for.",
+      "tidepool_worker_pages", "KV pages by what they are used for.",
       {In("free", stats.pages_free), In("cached", stats.pages_cached),
        In("running", stats.pages_running), In("reserved", stats.pages_reserved),
        In("held", stats.pages_held)});
-  out.Gauge("sequences", "Sequences in the engine.",
+  out.Gauge("tidepool_worker_sequences", "Sequences in the engine.",
             {In("waiting", stats.waiting), In("running", stats.running),
              In("reserved", stats.reserved), In("held", stats.held)});
   const auto count = [&](const char* name, const char* help, int64_t value) {
     out.Counter(name, help, {{static_cast<double>(value), {}}});
   };
-  out.Gauge("queued_prefill_tokens", "Prompt tokens not computed yet.",
+  out.Gauge("tidepool_worker_queued_prefill_tokens",
+            "Prompt tokens not computed yet.",
             {{static_cast<double>(stats.queued_prefill_tokens), {}}});
-  out.Gauge("context_tokens", "Context of the running sequences.",
+  out.Gauge("tidepool_worker_context_tokens",
+            "Context of the running sequences.",
             {{static_cast<double>(stats.context_tokens), {}}});
-  count("steps_total", "Iterations of the batch.", stats.steps);
-  count("computed_tokens_total", "Tokens computed.", stats.computed_tokens);
-  count("preemptions_total", "Sequences that gave their pages back.",
-        stats.preemptions);
-  count("prefix_query_tokens_total", "Tokens looked up in the prefix cache.",
-        stats.prefix_query_tokens);
-  count("prefix_hit_tokens_total", "Tokens found in the prefix cache.",
-        stats.prefix_hit_tokens);
+  count("tidepool_worker_steps_total", "Iterations of the batch.", stats.steps);
+  count("tidepool_worker_computed_tokens_total", "Tokens computed.",
+        stats.computed_tokens);
+  count("tidepool_worker_preemptions_total",
+        "Sequences that gave their pages back.", stats.preemptions);
+  count("tidepool_worker_prefix_query_tokens_total",
+        "Tokens looked up in the prefix cache.", stats.prefix_query_tokens);
+  count("tidepool_worker_prefix_hit_tokens_total",
+        "Tokens found in the prefix cache.", stats.prefix_hit_tokens);
 }
 
 void AddCore(const WorkerCoreStats& stats, Families& out) {
@@ -104,30 +107,37 @@ void AddCore(const WorkerCoreStats& stats, Families& out) {
   const auto count = [&](const char* name, const char* help, uint64_t value) {
     out.Counter(name, help, {{static_cast<double>(value), {}}});
   };
-  gauge("sessions", "Conductors connected.", stats.sessions);
-  gauge("requests", "Requests here, ending ones included.", stats.requests);
-  gauge("reservations", "Reservations not committed.", stats.reservations);
-  gauge("quarantined_grants", "Capabilities being revoked.", stats.quarantined);
-  gauge("streams", "Handovers being sent.", stats.streams);
-  count("submitted_total", "Requests taken.", stats.submitted_total);
-  count("handed_over_total", "Requests handed to a decode worker.",
-        stats.handed_over_total);
-  count("received_total", "Requests taken over from a prefill worker.",
-        stats.received_total);
-  count("expired_reservations_total", "Reservations nobody renewed.",
-        stats.expired_reservations_total);
-  count("peer_retries_total", "Calls to other workers repeated.",
-        stats.peer_retries_total);
-  count("stale_calls_total", "Calls refused for an old attempt.",
-        stats.stale_calls_total);
-  count("digest_failures_total", "Commits whose KV was not what was sent.",
-        stats.digest_failures_total);
-  count("session_gaps_total", "Sessions ended for a gap.",
+  gauge("tidepool_worker_conductor_connections", "Conductors connected.",
+        stats.sessions);
+  gauge("tidepool_worker_requests", "Requests here, ending ones included.",
+        stats.requests);
+  gauge("tidepool_worker_reserved_requests", "Reservations not committed.",
+        stats.reservations);
+  gauge("tidepool_worker_quarantined_requests", "Capabilities being revoked.",
+        stats.quarantined);
+  gauge("tidepool_worker_streaming_requests", "Handovers being sent.",
+        stats.streams);
+  count("tidepool_worker_submitted_total", "Requests taken.",
+        stats.submitted_total);
+  count("tidepool_worker_handed_over_total",
+        "Requests handed to a decode worker.", stats.handed_over_total);
+  count("tidepool_worker_received_total",
+        "Requests taken over from a prefill worker.", stats.received_total);
+  count("tidepool_worker_expired_reservations_total",
+        "Reservations nobody renewed.", stats.expired_reservations_total);
+  count("tidepool_worker_peer_retries_total",
+        "Calls to other workers repeated.", stats.peer_retries_total);
+  count("tidepool_worker_stale_calls_total",
+        "Calls refused for an old attempt.", stats.stale_calls_total);
+  count("tidepool_worker_digest_failures_total",
+        "Commits whose KV was not what was sent.", stats.digest_failures_total);
+  count("tidepool_worker_session_gaps_total", "Sessions ended for a gap.",
         stats.session_gaps_total);
 }
 
 void AddTransfer(const transfer::MessengerStats& stats, Families& out) {
-  out.Counter("transfer_bytes_total", "KV moved and acknowledged.",
+  out.Counter("tidepool_worker_transfer_bytes_total",
+              "KV moved and acknowledged.",
               {Moved("sent", "tcp", stats.sent_bytes_tcp),
                Moved("sent", "shm", stats.sent_bytes_shm),
                Moved("received", "tcp", stats.received_bytes_tcp),
@@ -138,20 +148,21 @@ void AddTransfer(const transfer::MessengerStats& stats, Families& out) {
   const auto gauge = [&](const char* name, const char* help, uint64_t value) {
     out.Gauge(name, help, {{static_cast<double>(value), {}}});
   };
-  count("transfer_failed_slices_total", "Slices not delivered.",
+  count("tidepool_worker_transfer_failed_slices_total", "Slices not delivered.",
         stats.failed_slices);
-  count("transfer_refused_slices_total", "Slices refused here.",
+  count("tidepool_worker_transfer_refused_slices_total", "Slices refused here.",
         stats.refused_slices);
-  count("transfer_corrupt_slices_total", "Slices that arrived damaged.",
-        stats.corrupt_slices);
-  count("transfer_rejected_connections_total",
+  count("tidepool_worker_transfer_corrupt_slices_total",
+        "Slices that arrived damaged.", stats.corrupt_slices);
+  count("tidepool_worker_transfer_rejected_connections_total",
         "Connections refused or closed for misbehaviour.",
         stats.rejected_connections);
-  gauge("transfer_grants", "Windows that may be written.", stats.grants);
-  gauge("transfer_pending_slices", "Slices not yet delivered.",
+  gauge("tidepool_worker_transfer_granted_requests",
+        "Windows that may be written.", stats.grants);
+  gauge("tidepool_worker_transfer_slices_waiting", "Slices not yet delivered.",
         stats.pending_slices);
-  gauge("transfer_connections", "Connections from other workers.",
-        stats.inbound_connections);
+  gauge("tidepool_worker_transfer_connections",
+        "Connections from other workers.", stats.inbound_connections);
 }
 
 void AddProcess(Families& out) {
@@ -162,11 +173,11 @@ void AddProcess(Families& out) {
     (void)entry;
     ++descriptors;
   }
-  out.Gauge("open_fds", "Open file descriptors.", {{descriptors, {}}});
+  out.Gauge("process_open_fds", "Open file descriptors.", {{descriptors, {}}});
   std::ifstream file("/proc/self/statm");
   double total = 0, resident = 0;
   file >> total >> resident;
-  out.Gauge("resident_memory_bytes", "Resident memory.",
+  out.Gauge("process_resident_memory_bytes", "Resident memory.",
             {{resident * static_cast<double>(sysconf(_SC_PAGESIZE)), {}}});
 }
 
@@ -178,8 +189,9 @@ class Collector : public prometheus::Collectable {
   std::vector<MetricFamily> Collect() const override {
     const MetricsSource source = collect_();
     Families families;
-    families.Gauge("ready", "1 once the model is loaded.",
-                   {{source.worker ? 1.0 : 0.0, {}}});
+    families.Gauge("tidepool_worker_model_loaded_ratio",
+                   "Share of the model that is loaded; 1 when ready.",
+                   {{source.loaded, {}}});
     if (source.worker) {
       AddEngine(source.worker->engine, families);
       AddCore(source.worker->core, families);

@@ -14,6 +14,7 @@
 namespace tidepool::worker {
 
 struct MetricsSource {
+  double loaded = 0;                     // share of the model, 1 when ready
   std::optional<WorkerSnapshot> worker;  // once the model is loaded
   transfer::MessengerStats transfer;
 };

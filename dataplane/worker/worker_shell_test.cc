@@ -130,8 +130,8 @@ void ExpectNothingHeld(const WorkerProcess& worker) {
       sum += worker.Metric(
           fmt::format("tidepool_worker_pages{{state=\"{}\"}}", state));
     return sum + worker.Metric("tidepool_worker_requests") +
-           worker.Metric("tidepool_worker_transfer_grants") +
-           worker.Metric("tidepool_worker_transfer_pending_slices");
+           worker.Metric("tidepool_worker_transfer_granted_requests") +
+           worker.Metric("tidepool_worker_transfer_slices_waiting");
   };
   while (held() != 0 && Clock::Monotonic().Now() < give_up)
     std::this_thread::sleep_for(50ms);
@@ -232,7 +232,7 @@ TEST(WorkerProcessTest, AConductorThatLeavesCancelsItsRequests) {
     client.Await("r", 3);
   }
   ExpectNothingHeld(decode);
-  EXPECT_EQ(decode.Metric("tidepool_worker_sessions"), 0);
+  EXPECT_EQ(decode.Metric("tidepool_worker_conductor_connections"), 0);
 }
 
 TEST(WorkerProcessTest, SigtermLetsRequestsEndAndRefusesNewOnes) {

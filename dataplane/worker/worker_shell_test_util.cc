@@ -66,7 +66,7 @@ WorkerProcess::WorkerProcess(std::vector<std::string> arguments) {
   std::ifstream file(ready_file);
   const nlohmann::json ready = nlohmann::json::parse(file);
   std::filesystem::remove(ready_file);
-  control_address_ = ready.at("control_address");
+  control_address_ = ready.at("address");
   metrics_port_ = ready.at("metrics_port");
 }
 
