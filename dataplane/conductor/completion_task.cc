@@ -15,6 +15,7 @@ using Outcome = GatewayMetrics::Outcome;
 namespace {
 
 constexpr int kClientLeft = 499;
+constexpr std::string_view kTransportHeader = "X-Tidepool-Transport";
 constexpr std::string_view kHeartbeat = ": waiting for tokens\n\n";
 
 double Milliseconds(Duration time) {
@@ -180,7 +181,7 @@ void CompletionTask::OnOutput(Choice& choice, const wire::RequestOutput& output,
   choice.finished = true;
   if (!worker_finished)
     context_.backend.Cancel(choice.backend_id, "a stop string ended it");
-  if (++num_finished_ == choices_.size() && call_.stream) FinishStream();
+  if (++num_finished_ == choices_.size() && call_.stream) SendLastEvents();
 }
 
 void CompletionTask::Measure(Choice& choice,
@@ -290,6 +291,8 @@ void CompletionTask::StartStream() {
   HttpResponse head{.headers = AnswerHeaders(),
                     .content_type = "text/event-stream"};
   head.headers.Add("Cache-Control", "no-cache");
+  if (!placement_.prefill.empty() && Transport().empty())
+    head.headers.Add("Trailer", std::string(kTransportHeader));
   exchange_->StartStream(std::move(head), std::string(kHeartbeat),
                          context_.heartbeat_interval);
 }
@@ -312,11 +315,18 @@ void CompletionTask::Stream(const Choice& choice, ChoiceOutput added) {
   SendEvent(writer_.Chunk(added, &usage));
 }
 
-void CompletionTask::FinishStream() {
+void CompletionTask::SendLastEvents() {
   if (call_.include_usage) SendEvent(writer_.UsageChunk(UsageOfAll()));
   SendEvent("[DONE]");
-  if (!exchange_) return;  // cut while writing
-  exchange_->Finish();
+  all_sent_ = true;
+}
+
+void CompletionTask::FinishStream() {
+  HttpHeaders trailers;
+  if (const std::string transport = Transport();
+      !transport.empty() && placement_.transport.empty())
+    trailers.Add(std::string(kTransportHeader), transport);
+  exchange_->Finish(std::move(trailers));
   exchange_.reset();
 }
 
@@ -341,7 +351,7 @@ void CompletionTask::OnEnd(Choice& choice, const Status& status,
       Fail(status.ok() ? Internal("the output had no end") : status);
   }
   if (!is_last) return;
-  if (exchange_ && !call_.stream) RespondWhole();
+  if (exchange_) call_.stream ? FinishStream() : RespondWhole();
   context_.metrics.CountRequest(origin_.endpoint, status_);
   if (status_ == 200)
     context_.metrics.ObserveEndToEnd(context_.clock.Now() - origin_.arrived);
@@ -372,7 +382,7 @@ void CompletionTask::Fail(const Status& status) {
   if (streaming_) {
     // The status line has gone out: one event says it, and no [DONE] follows.
     SendEvent(error.Json());
-    if (exchange_) exchange_->Finish();
+    if (exchange_) exchange_->Finish({});
   } else {
     exchange_->Respond(ErrorResponse(error, origin_.request_id));
   }
@@ -383,6 +393,7 @@ void CompletionTask::Fail(const Status& status) {
 void CompletionTask::OnAbandoned() {
   if (!exchange_) return;
   exchange_.reset();
+  if (all_sent_) return;  // it has everything and did not wait for the end
   status_ = kClientLeft;
   CancelOthers("the client left");
 }
@@ -398,21 +409,24 @@ void CompletionTask::CancelOthers(std::string_view reason) {
 HttpHeaders CompletionTask::AnswerHeaders() const {
   HttpHeaders headers;
   headers.Add("X-Request-Id", origin_.request_id);
-  const Placement* placement = &placement_;
-  if (!placement->decode.empty())
-    headers.Add("X-Tidepool-Decode", placement->decode);
-  if (!placement->prefill.empty())
-    headers.Add("X-Tidepool-Prefill", placement->prefill);
-  std::string transport = placement->transport;
-  const auto& record = choices_.front()->record;
-  if (record && !record->attempts.empty())
-    transport = record->attempts.back().transport;
-  if (!transport.empty()) headers.Add("X-Tidepool-Transport", transport);
+  if (!placement_.decode.empty())
+    headers.Add("X-Tidepool-Decode", placement_.decode);
+  if (!placement_.prefill.empty())
+    headers.Add("X-Tidepool-Prefill", placement_.prefill);
+  if (const std::string transport = Transport(); !transport.empty())
+    headers.Add(std::string(kTransportHeader), transport);
   if (first_output_)
     headers.Add("Server-Timing",
                 fmt::format("ttft;dur={:.3f}",
                             Milliseconds(*first_output_ - origin_.arrived)));
   return headers;
+}
+
+// Of the first choice; the prefill worker may tell it after the first token.
+std::string CompletionTask::Transport() const {
+  const auto& record = choices_.front()->record;
+  return record && !record->attempts.empty() ? record->attempts.back().transport
+                                             : placement_.transport;
 }
 
 Usage CompletionTask::UsageOfChoice(const Choice& choice) const {

@@ -80,6 +80,8 @@ class CompletionTask : public std::enable_shared_from_this<CompletionTask> {
   void Stream(const Choice& choice, ChoiceOutput added);
   void StartStream();
   void SendEvent(std::string_view json);
+  void SendLastEvents();
+  // Ends the stream with what only now is known of where it ran.
   void FinishStream();
   void RespondWhole();
   void Fail(const Status& status);
@@ -88,6 +90,7 @@ class CompletionTask : public std::enable_shared_from_this<CompletionTask> {
   void CountEnd(Choice& choice, GatewayMetrics::Outcome outcome);
 
   HttpHeaders AnswerHeaders() const;
+  std::string Transport() const;
   Usage UsageOfAll() const;
   Usage UsageOfChoice(const Choice& choice) const;
   void Log() const;
@@ -103,6 +106,7 @@ class CompletionTask : public std::enable_shared_from_this<CompletionTask> {
   std::optional<TimePoint> first_output_;
   size_t num_finished_ = 0, num_ended_ = 0;
   bool streaming_ = false;
+  bool all_sent_ = false;  // the stream lacks only its end
   int status_ = 200;
 };
 

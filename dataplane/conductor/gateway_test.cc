@@ -224,7 +224,7 @@ TEST_F(GatewayTest, StreamsACompletion) {
   submitted.listener->OnOutput(
       Output({tokens.begin() + 1, tokens.end()}, wire::FINISH_REASON_LENGTH),
       nullptr);
-  submitted.listener->OnEnd(OkStatus(), {});
+  submitted.listener->OnEnd(OkStatus(), Record());
   const json last = json::parse(NextEvent());
   EXPECT_EQ(event["choices"][0]["text"].get<std::string>() +
                 last["choices"][0]["text"].get<std::string>(),
@@ -236,6 +236,9 @@ TEST_F(GatewayTest, StreamsACompletion) {
   EXPECT_EQ(usage["usage"]["prompt_tokens"], 2);
   EXPECT_EQ(usage["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
   EXPECT_EQ(NextEvent(), "[DONE]");
+  // Known only now.
+  EXPECT_THAT(client_->ReadUntil("\r\n\r\n"),
+              HasSubstr("0\r\nX-Tidepool-Transport: shm\r\n\r\n"));
 }
 
 TEST_F(GatewayTest, StreamsAChat) {

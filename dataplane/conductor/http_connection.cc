@@ -101,8 +101,8 @@ class Connection::Exchange : public HttpExchange {
   void Write(std::string_view data) override {
     if (const auto live = Live()) live->Write(data);
   }
-  void Finish() override {
-    if (const auto live = Live()) live->Finish();
+  void Finish(HttpHeaders trailers) override {
+    if (const auto live = Live()) live->Finish(trailers);
   }
   void Abort() override {
     if (const auto live = Live()) live->Abandon();
@@ -421,9 +421,14 @@ void Connection::Write(std::string_view data) {
   Flush();
 }
 
-void Connection::Finish() {
+void Connection::Finish(const HttpHeaders& trailers) {
   if (phase_ != Phase::kAnswer || !streaming_ || finished_) return;
-  if (chunked_ && !head_only_) queued_ += "0\r\n\r\n";
+  if (chunked_ && !head_only_) {
+    queued_ += "0\r\n";
+    for (const auto& [name, value] : trailers.fields())
+      fmt::format_to(std::back_inserter(queued_), "{}: {}\r\n", name, value);
+    queued_ += "\r\n";
+  }
   finished_ = true;
   Flush();
 }

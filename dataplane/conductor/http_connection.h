@@ -88,7 +88,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void StartStream(const HttpResponse& head, std::string heartbeat,
                    std::chrono::milliseconds interval);
   void Write(std::string_view data);
-  void Finish();
+  void Finish(const HttpHeaders& trailers);
   std::string Head(const HttpResponse& response, bool is_stream) const;
   void Flush();
   void OnWritten(const boost::system::error_code& error, size_t bytes);

@@ -159,12 +159,14 @@ TEST_F(HttpServerTest, StreamsInChunksAndKeepsTheConnection) {
     exchange.StartStream({.content_type = "text/event-stream"}, "", {});
     exchange.Write("first");
     exchange.Write("second one");
-    exchange.Finish();
+    HttpHeaders trailers;
+    trailers.Add("X-Late", "news");
+    exchange.Finish(trailers);
   });
   EXPECT_THAT(client.ReadUntil("\r\n\r\n"),
               HasSubstr("Transfer-Encoding: chunked"));
-  EXPECT_EQ(client.ReadUntil("0\r\n\r\n"),
-            "5\r\nfirst\r\na\r\nsecond one\r\n0\r\n\r\n");
+  EXPECT_EQ(client.ReadUntil("\r\n\r\n"),
+            "5\r\nfirst\r\na\r\nsecond one\r\n0\r\nX-Late: news\r\n\r\n");
   ASSERT_TRUE(client.Send(kGet));
   EXPECT_THAT(client.ReadResponse(), StartsWith("HTTP/1.1 200"));
 }
@@ -177,7 +179,7 @@ TEST_F(HttpServerTest, EndsAStreamToAnOldClientByClosing) {
   On(held.exchange, [](HttpExchange& exchange) {
     exchange.StartStream({}, "", {});
     exchange.Write("plain");
-    exchange.Finish();
+    exchange.Finish({});
   });
   const std::string answer = client.ReadToEnd();
   EXPECT_THAT(answer, testing::EndsWith("\r\n\r\nplain"));

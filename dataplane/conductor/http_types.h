@@ -79,7 +79,8 @@ class HttpExchange {
   // Queues `data`. A client that lets the queue grow past the server's bound,
   // or takes nothing for the write timeout, is cut.
   virtual void Write(std::string_view data) = 0;
-  virtual void Finish() = 0;
+  // `trailers` follow the last chunk (a client of HTTP/1.0 does not get them).
+  virtual void Finish(HttpHeaders trailers) = 0;
   // Ends the connection without completing the answer.
   virtual void Abort() = 0;
 };

@@ -1,5 +1,6 @@
 #include "dataplane/conductor/openai_request.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <utility>
@@ -380,11 +381,10 @@ StatusOr<GenerationCall> FinishCall(CallFields fields) {
   if (call.prompt_logprobs && call.stream)
     return UnsupportedField("prompt_logprobs", "not with `stream`: true");
   // An echoed prompt has the log probabilities that the output has.
-  if (call.echo && call.logprobs && !call.prompt_logprobs)
-    call.sampling.set_prompt_logprobs(*call.logprobs);
-  if (call.prompt_logprobs)
-    call.sampling.set_prompt_logprobs(*call.prompt_logprobs);
-  if (call.logprobs) call.sampling.set_logprobs(*call.logprobs);
+  const int32_t echoed = call.echo ? call.logprobs.value_or(-1) : -1;
+  call.sampling.set_prompt_logprobs(
+      std::max(call.prompt_logprobs.value_or(-1), echoed));
+  call.sampling.set_logprobs(call.logprobs.value_or(-1));
   return std::move(call);
 }
 
