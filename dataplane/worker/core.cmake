@@ -7,5 +7,6 @@ tidepool_library(worker_core
        tidepool::proto)
 tidepool_test(worker_core_streams_test SOURCES worker_core_streams_test.cc
   DEPS tidepool::worker_core)
-tidepool_test(worker_core_test SOURCES worker_core_test.cc
+tidepool_test(worker_core_test
+  SOURCES worker_core_test.cc worker_core_peers_test.cc
   DEPS tidepool::worker_core tidepool::fakes)
