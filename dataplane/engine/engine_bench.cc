@@ -119,7 +119,7 @@ class GemmBench {
     const internal::PackedMatrix& matrix =
         matrices_[next_++ % matrices_.size()];
     const int32_t blocks = CeilDiv(rows_, kGemmRowsMax);
-    const int32_t block_rows = CeilDiv(rows_, blocks);
+    const int32_t block_rows = CeilDiv(CeilDiv(rows_, blocks), 6) * 6;
     for (int32_t row = 0; row < rows_; row += block_rows) {
       kernels_.gemm({.a = a_.As<internal::Unit>() + row * a_stride_,
                      .a_stride = a_stride_,
@@ -288,7 +288,7 @@ void BM_Decode(benchmark::State& state) {
   CHECK(memory.ok());
   std::memset(memory->As<std::byte>(), 1, read_bytes);
   runner.Run(0, 512);
-  Comparison comparison(WallSeconds);
+  Comparison comparison(threads == 1 ? ThreadSeconds : WallSeconds);
   for (auto _ : state) {
     comparison.Iterate(
         state, [&] { runner.Run(context, context + 1); },
@@ -308,8 +308,8 @@ void BM_Prefill(benchmark::State& state) {
   constexpr int32_t kTokens = 512;
   BenchRunner runner(threads);
   ThreadPool pool(threads);
-  const int64_t rounds = smoke ? 1000 : 1'000'000;
-  Comparison comparison(WallSeconds);
+  const int64_t rounds = smoke ? 1000 : 50'000'000;
+  Comparison comparison(threads == 1 ? ThreadSeconds : WallSeconds);
   for (auto _ : state) {
     comparison.Iterate(
         state, [&] { runner.Run(0, kTokens); },

@@ -14,6 +14,11 @@ namespace {
 // Loops over rows that are cheaper than waking other threads.
 constexpr int64_t kInlineRows = 8;
 
+// Blocks of rows are cut so that few tiles of the kernels are partial; it
+// divides kGemmRowsMax.
+constexpr int32_t kRowMultiple = 6;
+static_assert(kGemmRowsMax % kRowMultiple == 0);
+
 // Rows lie an odd number of cache lines apart, so that tiles of several rows
 // do not compete for one cache set.
 int64_t StrideOf(int64_t columns, int64_t element_bytes) {
@@ -293,8 +298,10 @@ void Transformer::Multiply(const PackedMatrix& matrix, const float* bias,
   const int64_t elements_per_unit = sizeof(Unit) / element_bytes_;
   const int64_t out_bytes =
       epilogue == Epilogue::kSwiGlu ? element_bytes_ : int64_t{sizeof(float)};
-  const int32_t blocks = CeilDiv(rows, kGemmRowsMax);
-  const int32_t block_rows = CeilDiv(rows, blocks);
+  const int32_t block_rows =
+      CeilDiv(CeilDiv(rows, CeilDiv(rows, kGemmRowsMax)), kRowMultiple) *
+      kRowMultiple;
+  const int32_t blocks = CeilDiv(rows, block_rows);
   const int64_t groups = matrix.groups();
   const auto run = [&](int32_t block, int64_t begin, int64_t end,
                        int32_t thread) {
