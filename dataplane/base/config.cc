@@ -207,11 +207,15 @@ Status OptionSet::ApplyFlags(int argc, const char* const* argv,
   std::vector<std::vector<std::string>> values(options_.size());
   std::vector<CLI::Option*> parsed(options_.size());
   for (size_t i = 0; i < options_.size(); ++i) {
-    CLI::Option* option = app.add_option("--" + options_[i].name, values[i]);
+    const std::string flag = "--" + options_[i].name;
+    if (options_[i].is_flag) {
+      // A value only behind `=`: what follows a bare flag is not its own.
+      parsed[i] = app.add_flag(flag);
+      continue;
+    }
     // One value an occurrence, so that a list never swallows what follows it.
-    option->type_size(1)->allow_extra_args(false);
-    if (options_[i].is_flag) option->expected(0, 1);
-    parsed[i] = option;
+    parsed[i] = app.add_option(flag, values[i]);
+    parsed[i]->type_size(1)->allow_extra_args(false);
   }
   std::vector<std::string> positional;
   if (positional_ != nullptr)
@@ -230,11 +234,8 @@ Status OptionSet::ApplyFlags(int argc, const char* const* argv,
       return InvalidArgument("--{}: given more than once", option.name);
     option.was_set = true;
     if (option.is_list) option.clear();
-    for (const std::string& value : values[i]) {
-      const bool bare = option.is_flag && (value.empty() || value == "{}");
-      RETURN_IF_ERROR(
-          Annotate(option.set(bare ? "true" : value), "--" + option.name));
-    }
+    for (const std::string& value : parsed[i]->results())
+      RETURN_IF_ERROR(Annotate(option.set(value), "--" + option.name));
   }
   if (positional_ != nullptr) *positional_ = std::move(positional);
   if (config->count() > 0) config_path = path;

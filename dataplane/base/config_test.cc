@@ -79,11 +79,22 @@ TEST_F(OptionSetTest, BoolTakesFalse) {
   EXPECT_FALSE(config_.no_auth);
 }
 
+TEST_F(OptionSetTest, ABareFlagTakesNothingOfWhatFollows) {
+  std::vector<std::string> texts;
+  options_.AddPositional("TEXT", texts, 1, "text");
+  ASSERT_TRUE(Parse({"--no-auth", "some text"}).ok());
+  EXPECT_TRUE(config_.no_auth);
+  EXPECT_THAT(texts, ElementsAre("some text"));
+  EXPECT_THAT(ErrorOf({"a", "b"}), HasSubstr("b"));
+}
+
 TEST_F(OptionSetTest, BadFlagsAreNamed) {
   EXPECT_THAT(ErrorOf({"--prot", "1"}), HasSubstr("--prot"));
   EXPECT_THAT(ErrorOf({"stray"}), HasSubstr("stray"));
   EXPECT_THAT(ErrorOf({"--port", "70000"}), HasSubstr("--port: 70000"));
   EXPECT_THAT(ErrorOf({"--port", "x"}), HasSubstr("--port: `x`"));
+  EXPECT_THAT(ErrorOf({"--port", "1", "--port", "2"}), HasSubstr("once"));
+  EXPECT_THAT(ErrorOf({"--no-auth=maybe"}), HasSubstr("--no-auth"));
   EXPECT_THAT(ErrorOf({"--rate", "nan"}), HasSubstr("--rate"));
   EXPECT_THAT(ErrorOf({"--dtype", "int4"}), HasSubstr("auto|float32"));
   EXPECT_THAT(ErrorOf({"--memory", "2Zi"}), HasSubstr("--memory"));

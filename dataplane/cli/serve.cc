@@ -17,7 +17,7 @@ struct ServeConfig {
               download_dir, api_key_file;
   std::vector<std::string> served_model_names, api_keys;
   int64_t threads = 0, max_model_len = 0, max_num_seqs = 64, block_size = 64,
-          page_size = 16, max_num_batched_tokens = 512;
+          page_size = 64, max_num_batched_tokens = 512;
   uint64_t kv_cache_memory = 0;
   bool no_auth = false;
   FleetConfig fleet;
@@ -49,13 +49,13 @@ void AddOptions(OptionSet& options, ServeConfig& config) {
                  "per worker; 0 divides this machine's cores");
   options.AddInt("max-model-len", config.max_model_len, {0, 1 << 24},
                  "longest context; 0 takes the model's");
-  options.AddInt("max-num-seqs", config.max_num_seqs, {1, 65536},
+  options.AddInt("max-num-seqs", config.max_num_seqs, {1, 4096},
                  "sequences in one batch, per worker");
   options.AddInt("max-num-batched-tokens", config.max_num_batched_tokens,
                  {1, 1 << 20}, "tokens in one iteration, per worker");
-  options.AddInt("block-size", config.block_size, {1, 65536},
+  options.AddInt("block-size", config.block_size, {16, 4096},
                  "tokens per block, the unit of prefix reuse");
-  options.AddInt("page-size", config.page_size, {1, 65536},
+  options.AddInt("page-size", config.page_size, {16, 64},
                  "tokens per page of KV memory; divides the block size");
   options.AddBytes("kv-cache-memory", config.kv_cache_memory,
                    {0, int64_t{1} << 46}, "per worker; 0 derives it");

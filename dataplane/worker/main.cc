@@ -25,7 +25,7 @@ constexpr int kExitSecondSignal = 130;
 // Whole or not at all: a reader never sees half a line.
 Status WriteReadyFile(const std::string& path, const WorkerShell& shell) {
   nlohmann::json ready = {
-      {"control_address", shell.control_address()},
+      {"address", shell.control_address()},
       {"transfer_address", shell.transfer_address()},
       {"pid", getpid()},
   };
