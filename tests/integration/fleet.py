@@ -24,7 +24,8 @@ class Fleet:
     """One `tidepool serve`; `log` holds every line that it printed."""
 
     def __init__(self, *flags, timeout=60):
-        self.folder = tempfile.TemporaryDirectory(prefix="tidepool-test-")
+        self.folder = tempfile.TemporaryDirectory(
+            prefix="tidepool-test-", ignore_cleanup_errors=True)
         self.log_path = pathlib.Path(self.folder.name) / "log"
         ready = pathlib.Path(self.folder.name) / "ready"
         with open(self.log_path, "wb") as log:
@@ -63,6 +64,9 @@ class Fleet:
                 self.process.wait()
                 raise AssertionError("the fleet did not end:\n" + self.log)
         return self.process.returncode
+
+    def __del__(self):
+        self.folder.cleanup()
 
     def children(self, flag=""):
         """Process ids of members whose command line holds `flag`."""
