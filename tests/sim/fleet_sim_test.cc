@@ -65,5 +65,16 @@ TEST(FleetSimTest, EveryRequestEndsOnceWithTheRightTokensAndNothingLeaks) {
   EXPECT_LT(failed, total.requests / 10);
 }
 
+TEST(FleetSimTest, TheSameSeedGivesTheSameRun) {
+  for (const uint64_t seed : {3, 7, 11}) {
+    const ScenarioResult first = Scenario(seed).Run();
+    const ScenarioResult second = Scenario(seed).Run();
+    EXPECT_EQ(first.description, second.description);
+    EXPECT_EQ(first.events, second.events);
+    EXPECT_EQ(first.finished, second.finished);
+    EXPECT_EQ(first.prefix_hit_tokens, second.prefix_hit_tokens);
+  }
+}
+
 }  // namespace
 }  // namespace tidepool::sim
