@@ -12,6 +12,8 @@ namespace {
 wire::RequestOutput WithoutFirst(const wire::RequestOutput& output,
                                  size_t skip) {
   wire::RequestOutput rest = output;
+  if (skip == 0) return rest;
+  rest.clear_prompt_logprobs();  // they came with the first token
   const int count = static_cast<int>(skip);
   rest.set_first_index(output.first_index() + static_cast<uint32_t>(skip));
   rest.mutable_tokens()->erase(rest.tokens().begin(),
