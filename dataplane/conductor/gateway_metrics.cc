@@ -86,7 +86,7 @@ std::vector<MetricFamily> WorkerFamilies(const FleetSnapshot& fleet) {
     double (*value)(const WorkerStatus&);
   };
   static constexpr Column kColumns[] = {
-      {"tidepool_fleet_worker_ready", "1 if the worker takes requests.",
+      {"tidepool_fleet_ready_workers", "1 if the worker takes requests.",
        MetricType::Gauge,
        [](const WorkerStatus& w) { return TakesRequests(w) ? 1.0 : 0.0; }},
       {"tidepool_fleet_worker_running_requests", "In the worker's batch.",
@@ -103,7 +103,7 @@ std::vector<MetricFamily> WorkerFamilies(const FleetSnapshot& fleet) {
       {"tidepool_fleet_worker_pages", "KV pages of the worker.",
        MetricType::Gauge,
        [](const WorkerStatus& w) { return double(w.load.pages_total()); }},
-      {"tidepool_fleet_worker_pages_free", "KV pages free or evictable.",
+      {"tidepool_fleet_worker_free_pages", "KV pages free or evictable.",
        MetricType::Gauge,
        [](const WorkerStatus& w) { return double(w.load.pages_free()); }},
       {"tidepool_fleet_worker_preemptions_total",

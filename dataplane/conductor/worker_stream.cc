@@ -4,7 +4,10 @@
 
 #include <deque>
 #include <utility>
+#include <vector>
 
+#include "absl/time/time.h"
+#include "dataplane/base/log.h"
 #include "dataplane/base/mutex.h"
 #include "tidepool/worker/v1/worker.grpc.pb.h"
 
@@ -14,6 +17,43 @@ namespace {
 using worker::v1::SessionRequest;
 using worker::v1::SessionResponse;
 
+constexpr absl::Duration kFarewellMax = absl::Seconds(5);
+
+class GrpcStream;
+
+// Streams that gRPC is done with. They and their channels end on the threads
+// that use the dialer: a channel that ends on one of gRPC's own threads, while
+// the process exits, trips gRPC's shutdown. Thread-safe.
+class Graveyard {
+ public:
+  void Opened() {
+    const MutexLock lock(&mutex_);
+    ++open_;
+  }
+  void Done(std::shared_ptr<GrpcStream> stream) {
+    const MutexLock lock(&mutex_);
+    --open_;
+    done_.push_back(std::move(stream));
+  }
+  std::vector<std::shared_ptr<GrpcStream>> Clear() {
+    const MutexLock lock(&mutex_);
+    return std::exchange(done_, {});
+  }
+  // False if streams are still open after `timeout`.
+  bool WaitUntilAllDone(absl::Duration timeout) {
+    const MutexLock lock(&mutex_);
+    const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return open_ == 0;
+    };
+    return mutex_.AwaitWithTimeout(absl::Condition(&none), timeout);
+  }
+
+ private:
+  Mutex mutex_;
+  int64_t open_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::shared_ptr<GrpcStream>> done_ ABSL_GUARDED_BY(mutex_);
+};
+
 // Calls to Start… come from any thread, so a hold keeps the call open until
 // nothing more is to be started.
 class GrpcStream
@@ -21,13 +61,16 @@ class GrpcStream
       public grpc::ClientBidiReactor<SessionRequest, SessionResponse> {
  public:
   GrpcStream(const std::shared_ptr<grpc::Channel>& channel,
-             size_t send_queue_max, Events events)
+             size_t send_queue_max, std::shared_ptr<Graveyard> graveyard,
+             Events events)
       : stub_(worker::v1::WorkerService::NewStub(channel)),
         send_queue_max_(send_queue_max),
+        graveyard_(std::move(graveyard)),
         events_(std::move(events)) {}
 
   // Keeps itself alive until OnDone.
   void Open(std::shared_ptr<GrpcStream> self) {
+    graveyard_->Opened();
     const MutexLock lock(&mutex_);
     self_ = std::move(self);
     stub_->async()->Session(&context_, this);
@@ -90,6 +133,9 @@ class GrpcStream
                                          "{}", status.error_message());
     }
     if (report) events_.disconnected(reason);
+    // Nothing of this object is touched after it was handed over.
+    const std::shared_ptr<Graveyard> graveyard = graveyard_;
+    graveyard->Done(std::move(self));
   }
 
  private:
@@ -102,6 +148,7 @@ class GrpcStream
 
   const std::unique_ptr<worker::v1::WorkerService::Stub> stub_;
   const size_t send_queue_max_;
+  const std::shared_ptr<Graveyard> graveyard_;
   const Events events_;
   grpc::ClientContext context_;
   SessionResponse response_;  // owned by the read under way
@@ -119,8 +166,16 @@ class GrpcDialer : public WorkerDialer {
  public:
   explicit GrpcDialer(const GrpcDialerOptions& options) : options_(options) {}
 
+  // Streams must be closed. Waits for gRPC to be done with them.
+  ~GrpcDialer() override {
+    if (!graveyard_->WaitUntilAllDone(kFarewellMax))
+      LOG_WARNING("streams to workers did not end in time");
+    graveyard_->Clear();
+  }
+
   std::shared_ptr<WorkerStream> Dial(const std::string& address,
                                      WorkerStream::Events events) override {
+    graveyard_->Clear();
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(options_.message_bytes_max);
     arguments.SetMaxSendMessageSize(options_.message_bytes_max);
@@ -130,13 +185,14 @@ class GrpcDialer : public WorkerDialer {
     const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
         address, grpc::InsecureChannelCredentials(), arguments);
     auto stream = std::make_shared<GrpcStream>(channel, options_.send_queue_max,
-                                               std::move(events));
+                                               graveyard_, std::move(events));
     stream->Open(stream);
     return stream;
   }
 
  private:
   const GrpcDialerOptions options_;
+  const std::shared_ptr<Graveyard> graveyard_ = std::make_shared<Graveyard>();
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ class WorkerStream {
   virtual void Close(std::string_view reason) = 0;
 };
 
-// Opens streams. Implemented over gRPC, and by tests.
+// Opens streams, which it outlives. Implemented over gRPC, and by tests.
 class WorkerDialer {
  public:
   virtual ~WorkerDialer() = default;

@@ -77,10 +77,10 @@ class WorkerStreamTest : public testing::Test {
   EchoService service_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
-  const std::unique_ptr<WorkerDialer> dialer_ =
-      MakeGrpcDialer({.send_queue_max = 4});
   BoundedQueue<SessionResponse> messages_{64};
   BoundedQueue<Status> ends_{16};
+  const std::unique_ptr<WorkerDialer> dialer_ =
+      MakeGrpcDialer({.send_queue_max = 4});
 };
 
 TEST_F(WorkerStreamTest, DeliversOneMessageForEachCredit) {
