@@ -4,6 +4,7 @@ import asyncio
 import os
 import pathlib
 import random
+import re
 import unittest
 
 import httpx
@@ -22,10 +23,12 @@ def body(draw, max_tokens):
 
 
 def usage(pid):
-    """(open files, resident bytes) of a process."""
+    """(open files, bytes of heap and stacks) of a process. KV memory is shared
+    memory and filled by design."""
     proc = pathlib.Path(f"/proc/{pid}")
-    pages = int((proc / "statm").read_text().split()[1])
-    return len(list((proc / "fd").iterdir())), pages * 4096
+    status = (proc / "status").read_text()
+    return (len(list((proc / "fd").iterdir())),
+            1024 * int(re.search(r"RssAnon:\s+(\d+)", status).group(1)))
 
 
 class StreamsTest(unittest.TestCase):

@@ -12,13 +12,15 @@ from fleet import Fleet, run_streams, wait_for
 COMMON = ["--model", "demo", "--threads", "1"]
 SHAPES = {
     "threads 2": ["--prefill", "0", "--threads", "2"],
-    "chunk 16": ["--prefill", "0", "--max-num-batched-tokens", "16"],
-    "chunk 64": ["--prefill", "0", "--max-num-batched-tokens", "64"],
+    "chunk 16": ["--prefill", "0", "--max-num-batched-tokens", "16",
+                 "--max-num-seqs", "16"],
+    "chunk 64": ["--prefill", "0", "--max-num-batched-tokens", "64",
+                 "--max-num-seqs", "64"],
     "chunk 500": ["--prefill", "0", "--max-num-batched-tokens", "500"],
-    "page 64": ["--prefill", "0", "--page-size", "64"],
+    "page 16": ["--prefill", "0", "--page-size", "16"],
     "P+D over TCP": ["--transport", "tcp"],
     "P+D over shared memory": ["--transport", "shm"],
-    "P+D, page 64, chunk 64": ["--page-size", "64",
+    "P+D, page 16, chunk 64": ["--page-size", "16", "--max-num-seqs", "64",
                                "--max-num-batched-tokens", "64"],
     "2P+2D": ["--prefill", "2", "--decode", "2"],
 }
@@ -103,7 +105,7 @@ class TokenExactTest(unittest.TestCase):
                 self.check(run_streams(f, bodies))
                 if prefill == "0":
                     self.assertGreater(
-                        f.metric("vllm:num_preemptions_total"), 0)
+                        f.metric("tidepool_fleet_worker_preemptions"), 0)
 
     def test_after_the_decode_worker_is_killed_mid_stream(self):
         shape = ["--prefill", "1", "--decode", "2"]
