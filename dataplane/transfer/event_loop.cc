@@ -28,7 +28,8 @@ StatusOr<EventLoop::WatchId> EventLoop::Watch(
   epoll_event event{.events = events, .data = {.u64 = id}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     return ErrnoError(errno, "event loop: epoll_ctl");
-  watched_[id] = std::make_shared<Watched>(fd, events, std::move(on_ready));
+  watched_[id] = std::make_shared<Watched>(
+      Watched{.fd = fd, .events = events, .on_ready = std::move(on_ready)});
   return id;
 }
 
