@@ -9,8 +9,6 @@
 
 namespace tidepool::worker {
 
-namespace v1 = ::tidepool::worker::v1;
-
 // One stream: at most one read and one write are under way. Deletes itself
 // when gRPC is done with it.
 class SessionReactor

@@ -136,10 +136,11 @@ StatusOr<transfer::PeerId> StreamSender::PeerFor(const StreamTarget& target) {
       found->second.last_used = ++uses_;
       return found->second.id;
     }
-    const auto drop = [&](std::map<std::string, Peer>::iterator peer) {
-      dropped.push_back(peer->second.id);
-      peers_.erase(peer);
-    };
+    const auto drop = [&](std::map<std::string, Peer>::iterator peer)
+                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                            dropped.push_back(peer->second.id);
+                            peers_.erase(peer);
+                          };
     if (found != peers_.end()) drop(found);
     if (peers_.size() >= kMaxPeers)
       drop(std::ranges::min_element(peers_, {}, [](const auto& entry) {
@@ -217,7 +218,8 @@ void StreamSender::Submit(SliceSubmission submission) {
            .local_offset = static_cast<uint64_t>(
                layout_.SliceOffset(layer, submission.pages[k], num_pages_))});
   }
-  const auto sending = std::make_shared<Sending>(std::move(submission));
+  const auto sending =
+      std::make_shared<Sending>(Sending{.submission = std::move(submission)});
   if (failed.ok()) {
     // Held while submitting, so that the completion cannot come before its
     // submission is known. The messenger calls nobody back from Submit.
