@@ -59,6 +59,8 @@ StatusOr<PreparedCall> Prepare(GenerationCall call, const ServingModel& model) {
   prepared.call = std::move(call);
   GenerationCall& own = prepared.call;
   RETURN_IF_ERROR(CheckTextFeatures(own, model));
+  // Ids are all that such a model can answer with.
+  if (!model.tokenizer()) own.return_token_ids = true;
   if (own.kind == GenerationCall::Kind::kChat) {
     ASSIGN_OR_RETURN(const std::string text, model.Render(own.chat));
     ASSIGN_OR_RETURN(prepared.prompts.emplace_back(),
