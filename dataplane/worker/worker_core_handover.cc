@@ -158,15 +158,16 @@ void WorkerCore::Impl::OnPeerReply(PeerCallId call,
 void WorkerCore::Impl::OnPeerError(Task& task, const Status& error,
                                    TimePoint now) {
   Handover& handover = *task.handover;
+  // A call from before the end; the abort is still to come.
+  if (task.ended && handover.call_tries == 0) return End(task, now);
   if (IsTransient(error) && handover.call_tries < config_.peer_call_attempts) {
-    if (task.ended && handover.stream_open) return;  // abort comes later
     handover.retry_at = now + config_.peer_retry_backoff *
                                   (int64_t{1} << (handover.call_tries - 1));
     return Arm(task);
   }
   if (task.ended) {
     // An abort that got through to nobody: the reservation expires by itself.
-    if (!handover.stream_open) handover.peer_may_hold = false;
+    handover.peer_may_hold = false;
     return End(task, now);
   }
   handover.call_tries = 0;

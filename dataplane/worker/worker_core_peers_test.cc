@@ -266,6 +266,24 @@ TEST_F(WorkerCoreTest, ADeadlineWhileACallIsDueToBeRepeatedStillCleansUp) {
   EXPECT_TRUE(core_->Idle());
 }
 
+TEST_F(WorkerCoreTest, ACallThatFailsAfterTheEndIsFollowedByTheAbort) {
+  OpenSession();
+  Submit("a", 1, 4, 5, true);
+  const PeerCallId reserve = TakeCall();
+  RunAll();
+  Cancel("a", 1);
+  const StreamId stream = Take<CloseStream>().at(0).stream;
+  core_->OnPeerReply(reserve, Unavailable("lost"), now_);
+  EXPECT_TRUE(Take<CallPeer>().empty());  // until memory is not read any more
+  core_->OnStreamClosed(stream, now_);
+  const PeerCallId abort = TakeCall();
+  ASSERT_TRUE(LastCallIs<wire::AbortRequest>());
+  core_->OnPeerReply(abort, Unavailable("lost"), now_);
+  Advance(milliseconds(50));
+  TakeCall();
+  EXPECT_TRUE(LastCallIs<wire::AbortRequest>());
+}
+
 TEST_F(WorkerCoreTest, AFirstTokenThatIsTheLastIsNotHandedOver) {
   OpenSession();
   Submit("a", 1, 4, 1, true);
