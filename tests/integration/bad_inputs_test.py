@@ -27,7 +27,7 @@ BAD_COMPLETIONS = [
     ("negative max_tokens", {**BASE, "max_tokens": -1}, 400, "max_tokens"),
     ("huge max_tokens", {**BASE, "max_tokens": 10**18}, 400, "max_tokens"),
     ("beyond 64 bits", b'{"model":"demo","prompt":"a","max_tokens":'
-     b"123456789012345678901234567890}", 400, "max_tokens"),
+     b"123456789012345678901234567890}", 400, "number"),
     ("max_tokens a string", {**BASE, "max_tokens": "5"}, 400, "max_tokens"),
     ("temperature too high", {**BASE, "temperature": 3}, 400, "temperature"),
     ("temperature negative", {**BASE, "temperature": -1}, 400, "temperature"),
@@ -71,7 +71,7 @@ BAD_CHATS = [
         "response_format": {"type": "json_object"}}, 400, "response_format"),
     ("an image", {"model": "demo", "messages": [
         {"role": "user", "content": [{"type": "image_url", "image_url": {
-            "url": "x"}}]}]}, 400, "image_url"),
+            "url": "x"}}]}]}, 400, "messages[0].content[0].type"),
 ]
 
 

@@ -126,14 +126,13 @@ class Fleet:
 
     def metric(self, name, **labels):
         """The sum over series of `name` that carry `labels`."""
-        total = 0.0
-        for series, value in self.metrics().items():
-            if series.split("{")[0] != name:
-                continue
-            if all(f'{key}="{wanted}"' in series
-                   for key, wanted in labels.items()):
-                total += value
-        return total
+        series = {key: value for key, value in self.metrics().items()
+                  if key.split("{")[0] == name}
+        if not series:
+            raise AssertionError(f"/metrics has no {name}")
+        return sum(value for key, value in series.items()
+                   if all(f'{label}="{wanted}"' in key
+                          for label, wanted in labels.items()))
 
 
 def wait_for(condition, timeout=20.0, what="condition"):

@@ -68,7 +68,7 @@ class StreamsTest(unittest.TestCase):
                  what="every cancellation")
         # Pages that are neither free nor merely cached are held by requests.
         wait_for(lambda: fleet.metric("tidepool_fleet_worker_pages") ==
-                 fleet.metric("tidepool_fleet_worker_pages_free"),
+                 fleet.metric("tidepool_fleet_worker_free_pages"),
                  what="the return of every page")
 
     async def disconnect(self, fleet, draw, count):

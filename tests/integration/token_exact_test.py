@@ -92,20 +92,25 @@ class TokenExactTest(unittest.TestCase):
                     self.assertEqual(result, wanted)
 
     def test_after_preemption(self):
-        # Room for about 1,200 tokens of KV: concurrent requests must yield.
-        # (6 layers × 2 × 2 heads × 64 × 2 or 4 bytes a token.)
+        # Eight requests that grow from 100 to 300 tokens in room for 1,200:
+        # some must yield. (6 layers x 2 x 2 heads x 64 elements a token.)
+        draw = random.Random(9)
+        bodies = [{"model": "demo", "max_tokens": 200, "logprobs": 3,
+                   "prompt": [draw.randrange(4000) for _ in range(100)],
+                   "temperature": 0.9, "seed": i, "ignore_eos": True}
+                  for i in range(8)]
         token_bytes = 6 * 2 * 2 * 64 * (2 if self.dtype == "bfloat16" else 4)
         for prefill in ("0", "1"):
             with self.subTest(prefill=prefill), Fleet(
                     *self.common, *flags([
                         "--prefill", prefill, "--max-model-len", "1100",
                         "--kv-cache-memory", str(1200 * token_bytes)])) as f:
-                bodies = requests()
-                self.check(run_streams(f, bodies))
-                self.check(run_streams(f, bodies))
-                if prefill == "0":
-                    self.assertGreater(
-                        f.metric("tidepool_fleet_worker_preemptions"), 0)
+                expected = one_by_one(f, bodies)
+                self.assertEqual(
+                    f.metric("tidepool_fleet_worker_preemptions_total"), 0)
+                self.assertEqual(run_streams(f, bodies), expected)
+                self.assertGreater(
+                    f.metric("tidepool_fleet_worker_preemptions_total"), 0)
 
     def test_after_the_decode_worker_is_killed_mid_stream(self):
         shape = ["--prefill", "1", "--decode", "2"]
