@@ -132,7 +132,7 @@ class Fleet {
                    std::to_string(config_.drain_timeout_s)};
     for (const Member& worker : members_) {
       member.argv.push_back("--worker");
-      member.argv.push_back(worker.address);
+      member.argv.push_back(worker.name + "=" + worker.address);
     }
     member.argv.insert(member.argv.end(), config_.conductor_flags.begin(),
                        config_.conductor_flags.end());
