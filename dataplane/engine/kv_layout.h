@@ -14,7 +14,8 @@ using PageId = int32_t;
 // How one (layer, page) pair, a *slice*, lies in memory:
 //   [K then V][kv_head][token in page][dim], elements of `element_bytes`.
 // A pool is [layer][page][slice], so one layer of a page is contiguous: it is
-// what is streamed between workers. Unwritten token rows are zero.
+// what is streamed between workers. Rows of tokens not yet written hold
+// anything, NaNs too, and never influence a result.
 struct KvLayout {
   int32_t num_layers = 0;
   int32_t num_kv_heads = 0;
