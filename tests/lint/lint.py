@@ -1,8 +1,9 @@
 """The tree's own rules, checked in seconds: `python3 tests/lint/lint.py`.
 
 Layers point down only; files and functions stay small (a ratchet lists what is
-larger and may only shrink); metric names follow the convention; formatting is
-clang-format's; nothing names a machine.
+larger and may only shrink); metric names follow the convention; what CMake
+looks for is installed by scripts/setup; formatting is clang-format's; nothing
+names a machine.
 """
 
 import json
@@ -32,6 +33,19 @@ LAYERS = {
 # Folders that must build without gRPC and protobuf.
 BARE = ["dataplane/base", "dataplane/model", "dataplane/prefix",
         "dataplane/transfer", "dataplane/engine", "kernels"]
+
+# The distribution's package of every library that CMake looks for.
+PACKAGES = {
+    "CURL": "libcurl4-openssl-dev", "GTest": "libgtest-dev",
+    "OpenSSL": "libssl-dev", "PCRE2": "libpcre2-dev",
+    "PkgConfig": "pkg-config", "Protobuf": "libprotobuf-dev",
+    "UTF8PROC": "libutf8proc-dev", "absl": "libabsl-dev",
+    "benchmark": "libbenchmark-dev", "fmt": "libfmt-dev",
+    "gRPC": "libgrpc++-dev", "nlohmann_json": "nlohmann-json3-dev",
+    "prometheus-cpp": "prometheus-cpp-dev", "simdjson": "libsimdjson-dev",
+    "spdlog": "libspdlog-dev", "yaml-cpp": "libyaml-cpp-dev",
+}
+COMES_WITH_CMAKE = {"Threads"}
 
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 80
@@ -136,6 +150,20 @@ def check_metrics(files):
                 yield f"{path}: metric {name} does not end in its unit"
 
 
+def check_packages():
+    """scripts/setup installs whatever CMake looks for."""
+    installed = set((ROOT / "scripts/setup").read_text().split())
+    wanted = re.compile(r"^\s*(?:find_package|pkg_check_modules)\(([\w-]+)",
+                        re.M)
+    for path in tracked("*CMakeLists.txt", "*.cmake"):
+        for name in wanted.findall((ROOT / path).read_text()):
+            if name in COMES_WITH_CMAKE:
+                continue
+            if PACKAGES.get(name) not in installed:
+                yield f"{path}: scripts/setup does not install {name} " \
+                      f"({PACKAGES.get(name, 'of no known package')})"
+
+
 def check_readmes():
     for folder in sorted({p.rsplit("/", 1)[0] for p in code_files()}):
         parts = folder.split("/")
@@ -173,8 +201,8 @@ def main():
     ratchet = json.loads(RATCHET.read_text())
     problems = [
         *check_layers(files), *check_sizes(files, ratchet),
-        *check_metrics(files), *set(check_readmes()), *check_words(),
-        *check_format(files),
+        *check_metrics(files), *set(check_packages()),
+        *set(check_readmes()), *check_words(), *check_format(files),
     ]
     for problem in problems:
         print(problem)
