@@ -214,6 +214,10 @@ void ConductorCore::OnDisconnected(ConnectionId connection,
   impl_->OnDisconnected(connection, reason, now);
   impl_->Dispatch(now);
 }
+void ConductorCore::OnDescribed(ConnectionId connection,
+                                const wire::DescribeResponse& description) {
+  impl_->OnDescribed(connection, description);
+}
 void ConductorCore::OnMessage(ConnectionId connection,
                               const wire::SessionResponse& message,
                               TimePoint now) {

@@ -41,6 +41,8 @@ struct ConductorCoreConfig {
   Duration connect_timeout = std::chrono::seconds(10);  // until WorkerHello
   Duration reconnect_backoff_min = std::chrono::milliseconds(50);
   Duration reconnect_backoff_max = std::chrono::seconds(5);
+  // The same, while a worker says that its model is loading.
+  Duration loading_backoff_max = std::chrono::milliseconds(500);
   // Workers speak at least every second; one that is silent for this long is
   // taken for dead.
   Duration silence_timeout = std::chrono::seconds(5);
@@ -153,6 +155,7 @@ struct WorkerStatus {
   WorkerId id = 0;
   std::string name, address;
   bool connected = false;              // WorkerHello received
+  bool loading = false;                // it answers, but has no model yet
   wire::DescribeResponse description;  // the last one
   wire::WorkerLoad load;
   uint32_t own_requests = 0;
@@ -193,6 +196,10 @@ class ConductorCore {
   // The stream could not be opened, or ended.
   void OnDisconnected(ConnectionId connection, const Status& reason,
                       TimePoint now);
+  // The worker refuses the session for now, and says what it is. The end of
+  // the connection follows.
+  void OnDescribed(ConnectionId connection,
+                   const wire::DescribeResponse& description);
   void OnMessage(ConnectionId connection, const wire::SessionResponse& message,
                  TimePoint now);
 

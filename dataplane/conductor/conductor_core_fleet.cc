@@ -10,9 +10,10 @@ namespace {
 
 // Doubles with every failure in a row, jittered so that many conductors do
 // not come back at once.
-Duration NextBackoff(Duration current, const ConductorCoreConfig& config) {
-  return std::clamp(current * 2, config.reconnect_backoff_min,
-                    config.reconnect_backoff_max);
+Duration NextBackoff(const Worker& worker, const ConductorCoreConfig& config) {
+  return std::clamp(worker.backoff * 2, config.reconnect_backoff_min,
+                    worker.status.loading ? config.loading_backoff_max
+                                          : config.reconnect_backoff_max);
 }
 
 Status ValidateHello(const wire::DescribeResponse& hello) {
@@ -77,6 +78,7 @@ void ConductorCore::Impl::Connect(Worker& worker, TimePoint now) {
   worker.connection = next_connection_++;
   worker.state_deadline = now + config_.connect_timeout;
   worker.next_sent = worker.next_received = 1;
+  worker.said_loading = false;
   connections_[worker.connection] = worker.status.id;
   worker_wakes_.Arm(worker.status.id, worker.state_deadline);
   effects_.push_back(ConnectWorker{.connection = worker.connection,
@@ -113,7 +115,8 @@ void ConductorCore::Impl::LoseConnection(Worker& worker,
   worker.status.connected = false;
   ++worker.status.failures;
   worker.status.last_failure = reason;
-  worker.backoff = NextBackoff(worker.backoff, config_);
+  worker.status.loading = worker.said_loading;
+  worker.backoff = NextBackoff(worker, config_);
   worker.state_deadline =
       now + worker.backoff / 2 +
       Duration(random_.Below(static_cast<uint64_t>(worker.backoff.count())));
@@ -156,6 +159,15 @@ void ConductorCore::Impl::OnDisconnected(ConnectionId connection,
   if (worker == nullptr) return;
   LoseConnection(*worker, fmt::format("session ended: {}", MessageOf(reason)),
                  now);
+}
+
+void ConductorCore::Impl::OnDescribed(
+    ConnectionId connection, const wire::DescribeResponse& description) {
+  Worker* worker = FindConnection(connection);
+  if (worker == nullptr || worker->state == Worker::State::kUp) return;
+  if (description.ready()) return;  // since the session was refused
+  worker->said_loading = true;
+  worker->status.description = description;
 }
 
 void ConductorCore::Impl::OnMessage(ConnectionId connection,
@@ -208,6 +220,7 @@ void ConductorCore::Impl::OnHello(Worker& worker,
   worker.state = Worker::State::kUp;
   worker.backoff = Duration(0);
   worker.status.connected = true;
+  worker.status.loading = false;
   worker.status.description = hello.description();
   worker.identity = NameOf(hello.description().identity());
   worker_wakes_.Arm(worker.status.id, now + config_.silence_timeout);

@@ -29,6 +29,7 @@ struct Worker {
   uint64_t next_sent = 1, next_received = 1;
   uint64_t identity = 0;  // names its ModelIdentity
   bool load_known = false;
+  bool said_loading = false;  // in this connection
 
   std::set<Handle> requests;  // whose attempt depends on this worker
   // Prompt tokens sent since the last load report and between the last two: a
@@ -91,6 +92,8 @@ class ConductorCore::Impl {
   void OnConnected(ConnectionId connection, TimePoint now);
   void OnDisconnected(ConnectionId connection, const Status& reason,
                       TimePoint now);
+  void OnDescribed(ConnectionId connection,
+                   const wire::DescribeResponse& description);
   void OnMessage(ConnectionId connection, const wire::SessionResponse& message,
                  TimePoint now);
   void WakeWorker(WorkerId id, TimePoint now);

@@ -191,6 +191,40 @@ TEST_F(ConductorCoreTest, IsReadyOnceADecodeWorkerReportedItsLoad) {
             Code::kAlreadyExists);
 }
 
+TEST_F(ConductorCoreTest, TellsHowFarAWorkerHasLoaded) {
+  const WorkerId id = *core_->AddWorker("w", "w:1", now_);
+  wire::DescribeResponse description;
+  description.set_role(wire::ROLE_DECODE);
+  for (int i = 0; i < 20; ++i) {
+    const ConnectWorker connect = Take<ConnectWorker>().at(0);
+    core_->OnConnected(connect.connection, now_);
+    description.set_load_progress(static_cast<float>(i) / 20);
+    core_->OnDescribed(connect.connection, description);
+    core_->OnDisconnected(connect.connection, Unavailable("loading"), now_);
+    const WorkerStatus status = core_->Workers().at(0);
+    EXPECT_TRUE(status.loading);
+    EXPECT_FALSE(status.connected);
+    EXPECT_EQ(status.description.load_progress(), description.load_progress());
+    EXPECT_FALSE(core_->Ready());
+    // However long it takes: the backoff stays short, jitter included.
+    const Duration pause = core_->NextDeadline() - now_;
+    EXPECT_LE(pause, ConductorCoreConfig{}.loading_backoff_max * 3 / 2);
+    Advance(pause);
+  }
+  Take<SendToWorker>();
+  core_->OnDisconnected(Take<ConnectWorker>().at(0).connection,
+                        Unavailable("refused"), now_);
+  EXPECT_FALSE(core_->Workers().at(0).loading);  // it died
+  Advance(core_->NextDeadline() - now_);
+  Peer peer{.id = id, .connection = Take<ConnectWorker>().at(0).connection};
+  Greet(peer, wire::ROLE_DECODE);
+  EXPECT_FALSE(core_->Workers().at(0).loading);
+  EXPECT_TRUE(core_->Ready());
+  // A late description is none of the session's business.
+  core_->OnDescribed(peer.connection, description);
+  EXPECT_EQ(core_->Workers().at(0).description.max_model_len(), 1000u);
+}
+
 TEST_F(ConductorCoreTest, ReconnectsWithGrowingBackoff) {
   const WorkerId id = *core_->AddWorker("w", "w:1", now_);
   Duration last{0};

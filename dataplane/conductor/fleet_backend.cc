@@ -30,12 +30,16 @@ struct MessageEvent {
   ConnectionId connection;
   wire::SessionResponse message;
 };
+struct DescribeEvent {
+  ConnectionId connection;
+  wire::DescribeResponse description;
+};
 struct DisconnectEvent {
   ConnectionId connection;
   Status reason;
 };
-using Event =
-    std::variant<SubmitEvent, CancelEvent, MessageEvent, DisconnectEvent>;
+using Event = std::variant<SubmitEvent, CancelEvent, MessageEvent,
+                           DescribeEvent, DisconnectEvent>;
 
 // Between any thread and the core's. Thread-safe; outlives the streams that
 // still tell it things.
@@ -137,6 +141,7 @@ class FleetBackend::Impl {
   void Apply(SubmitEvent event, TimePoint now);
   void Apply(CancelEvent event, TimePoint now);
   void Apply(MessageEvent event, TimePoint now);
+  void Apply(DescribeEvent event, TimePoint now);
   void Apply(DisconnectEvent event, TimePoint now);
   void CarryOut();
   void CarryOut(ConnectWorker effect);
@@ -225,6 +230,10 @@ void FleetBackend::Impl::Apply(MessageEvent event, TimePoint now) {
   stream->ReadNext();
 }
 
+void FleetBackend::Impl::Apply(DescribeEvent event, TimePoint) {
+  core_.OnDescribed(event.connection, event.description);
+}
+
 void FleetBackend::Impl::Apply(DisconnectEvent event, TimePoint now) {
   if (streams_.erase(event.connection) == 0) return;
   core_.OnDisconnected(event.connection, event.reason, now);
@@ -240,16 +249,20 @@ void FleetBackend::Impl::CarryOut() {
 void FleetBackend::Impl::CarryOut(ConnectWorker effect) {
   const ConnectionId id = effect.connection;
   const std::shared_ptr<Inbox> inbox = inbox_;
-  streams_[id] =
-      dialer_.Dial(effect.address,
-                   {.message =
-                        [inbox, id](wire::SessionResponse message) {
-                          inbox->Push(MessageEvent{id, std::move(message)});
-                        },
-                    .disconnected =
-                        [inbox, id](Status reason) {
-                          inbox->Push(DisconnectEvent{id, std::move(reason)});
-                        }});
+  streams_[id] = dialer_.Dial(
+      effect.address,
+      {.message =
+           [inbox, id](wire::SessionResponse message) {
+             inbox->Push(MessageEvent{id, std::move(message)});
+           },
+       .described =
+           [inbox, id](wire::DescribeResponse description) {
+             inbox->Push(DescribeEvent{id, std::move(description)});
+           },
+       .disconnected =
+           [inbox, id](Status reason) {
+             inbox->Push(DisconnectEvent{id, std::move(reason)});
+           }});
   core_.OnConnected(id, clock_.Now());
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "dataplane/base/bounded_queue.h"
@@ -39,6 +40,12 @@ class FakeStream : public WorkerStream {
     message.set_sequence(++sequence_);
     events_.message(std::move(message));
     Next(credits);
+  }
+  void Describe(float load_progress) {
+    wire::DescribeResponse description;
+    description.set_role(wire::ROLE_DECODE);
+    description.set_load_progress(load_progress);
+    events_.described(description);
   }
   void Disconnect() { events_.disconnected(Unavailable("gone")); }
 
@@ -181,6 +188,24 @@ TEST_F(FleetBackendTest, ContinuesOverANewStream) {
   EXPECT_EQ(second.output.tokens(0), 6);
   EXPECT_EQ(second.decode_worker, "decode-0");
   EXPECT_TRUE(Next(listener->ends).ok());
+}
+
+TEST_F(FleetBackendTest, ShowsAWorkerThatLoads) {
+  stream_->Describe(0.25);
+  stream_->Disconnect();
+  const TimePoint end = Clock::Monotonic().Now() + kPatience;
+  WorkerStatus worker;
+  while (!worker.loading && Clock::Monotonic().Now() < end) {
+    worker = backend_->Snapshot()->workers.at(0);
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(worker.loading);
+  EXPECT_EQ(worker.description.load_progress(), 0.25f);
+  const auto again = Next(dialer_.dialed);
+  EXPECT_TRUE(Next(again->sent).has_hello());
+  again->Greet();
+  const auto listener = Submit("a");
+  ASSERT_TRUE(Next(again->sent).has_submit());
 }
 
 TEST_F(FleetBackendTest, EndsAtOnceWhatCannotBe) {

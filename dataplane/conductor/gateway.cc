@@ -323,7 +323,10 @@ HttpResponse Gateway::Impl::Ready() const {
     json.Field("role", RoleName(worker));
     json.Field("connected", worker.connected);
     json.Field("ready", TakesRequests(worker));
-    if (!worker.connected) json.Field("last_failure", worker.last_failure);
+    if (worker.loading)
+      json.Field("load_progress", worker.description.load_progress());
+    else if (!worker.connected)
+      json.Field("last_failure", worker.last_failure);
     json.EndObject();
   }
   json.EndArray().EndObject();

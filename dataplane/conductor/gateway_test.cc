@@ -47,6 +47,11 @@ class FakeBackend : public Backend {
     const MutexLock lock(&mutex_);
     snapshot_.ready = ready;
   }
+  void AddLoadingWorker(float progress) {
+    const MutexLock lock(&mutex_);
+    snapshot_.workers.push_back({.loading = true});
+    snapshot_.workers.back().description.set_load_progress(progress);
+  }
 
   Submitted Take() {
     std::optional<Submitted> next = submitted_.Pop(RawClient::kPatience);
@@ -538,6 +543,8 @@ TEST_F(GatewayTest, IsReadyWithTheFleetUntilItDrains) {
   Start();
   EXPECT_EQ(Ask("GET", "/ready").status, 503);
   EXPECT_EQ(Ask("GET", "/ready").Json()["reason"], "no decode worker is ready");
+  backend_.AddLoadingWorker(0.5);
+  EXPECT_EQ(Ask("GET", "/ready").Json()["workers"][0]["load_progress"], 0.5);
   backend_.SetReady(true);
   EXPECT_EQ(Ask("GET", "/ready").status, 200);
   gateway_->StartDraining();

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <deque>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ using worker::v1::SessionRequest;
 using worker::v1::SessionResponse;
 
 constexpr absl::Duration kFarewellMax = absl::Seconds(5);
+constexpr std::chrono::seconds kDescribeMax(2);
 
 class GrpcStream;
 
@@ -99,14 +101,17 @@ class GrpcStream
   void Close(std::string_view) override {
     const MutexLock lock(&mutex_);
     closed_ = true;
+    describe_context_.TryCancel();
     if (open_) End();
   }
 
   void OnReadDone(bool ok) override {
     {
       const MutexLock lock(&mutex_);
-      if (!ok && open_) End();
+      // The status is on its way, and is not to be overtaken by a cancellation.
+      if (!ok && open_) Release();
       if (!ok || closed_) return;
+      heard_ = true;
     }
     events_.message(std::exchange(response_, {}));
   }
@@ -120,30 +125,58 @@ class GrpcStream
   }
 
   void OnDone(const grpc::Status& status) override {
-    std::shared_ptr<GrpcStream> self;
-    bool report = false;
-    Status reason;
     {
       const MutexLock lock(&mutex_);
-      self = std::move(self_);
-      report = !closed_;
-      reason = !end_status_.ok() ? end_status_
-               : status.ok()     ? Unavailable("the worker ended the session")
-                             : MakeError(static_cast<Code>(status.error_code()),
-                                         "{}", status.error_message());
+      if (end_status_.ok())
+        end_status_ = status.ok()
+                          ? Unavailable("the worker ended the session")
+                          : MakeError(static_cast<Code>(status.error_code()),
+                                      "{}", status.error_message());
+      const bool refused =
+          status.error_code() == grpc::StatusCode::UNAVAILABLE && !heard_;
+      if (refused && !closed_) return AskWhy();
     }
-    if (report) events_.disconnected(reason);
-    // Nothing of this object is touched after it was handed over.
-    const std::shared_ptr<Graveyard> graveyard = graveyard_;
-    graveyard->Done(std::move(self));
+    Report(nullptr);
   }
 
  private:
   // Nothing is started after this; OnDone follows.
-  void End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     open_ = false;
-    context_.TryCancel();
     RemoveHold();
+  }
+  void End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    context_.TryCancel();
+    Release();
+  }
+
+  // Once for a stream, so the backoff of who dials bounds these calls too.
+  void AskWhy() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    describe_context_.set_deadline(std::chrono::system_clock::now() +
+                                   kDescribeMax);
+    stub_->async()->Describe(&describe_context_, &describe_request_,
+                             &description_, [this](const grpc::Status& status) {
+                               Report(status.ok() ? &description_ : nullptr);
+                             });
+  }
+
+  // The last thing a stream does.
+  void Report(worker::v1::DescribeResponse* description) {
+    std::shared_ptr<GrpcStream> self;
+    bool wanted = false;
+    Status reason;
+    {
+      const MutexLock lock(&mutex_);
+      self = std::move(self_);
+      wanted = !closed_;
+      reason = end_status_;
+    }
+    if (wanted && description != nullptr)
+      events_.described(std::move(*description));
+    if (wanted) events_.disconnected(reason);
+    // Nothing of this object is touched after it was handed over.
+    const std::shared_ptr<Graveyard> graveyard = graveyard_;
+    graveyard->Done(std::move(self));
   }
 
   const std::unique_ptr<worker::v1::WorkerService::Stub> stub_;
@@ -152,10 +185,14 @@ class GrpcStream
   const Events events_;
   grpc::ClientContext context_;
   SessionResponse response_;  // owned by the read under way
+  grpc::ClientContext describe_context_;
+  const worker::v1::DescribeRequest describe_request_;
+  worker::v1::DescribeResponse description_;
 
   Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool heard_ ABSL_GUARDED_BY(mutex_) = false;
   Status end_status_ ABSL_GUARDED_BY(mutex_);
   // The front is being written. A deque, for its elements do not move.
   std::deque<SessionRequest> queue_ ABSL_GUARDED_BY(mutex_);

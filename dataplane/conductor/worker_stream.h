@@ -20,6 +20,9 @@ class WorkerStream {
   // come: consumers drop what a closed stream brings.
   struct Events {
     std::function<void(worker::v1::SessionResponse)> message;
+    // The session was refused, as it is while the model loads: what the worker
+    // said when asked about itself. `disconnected` follows.
+    std::function<void(worker::v1::DescribeResponse)> described;
     // The stream could not be opened, or ended. Last.
     std::function<void(Status)> disconnected;
   };

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -23,10 +24,17 @@ constexpr auto kPatience = RawClient::kPatience;
 // at a cancel message.
 class EchoService : public worker::v1::WorkerService::Service {
  public:
+  grpc::Status Describe(grpc::ServerContext*,
+                        const worker::v1::DescribeRequest*,
+                        worker::v1::DescribeResponse* response) override {
+    response->set_load_progress(0.5);
+    return grpc::Status::OK;
+  }
   grpc::Status Session(
       grpc::ServerContext*,
       grpc::ServerReaderWriter<SessionResponse, SessionRequest>* stream)
       override {
+    if (loading) return {grpc::StatusCode::UNAVAILABLE, "still loading"};
     SessionRequest request;
     while (stream->Read(&request)) {
       if (request.has_cancel())
@@ -40,6 +48,7 @@ class EchoService : public worker::v1::WorkerService::Service {
     return grpc::Status::OK;
   }
   BoundedQueue<int> ended{16};
+  std::atomic<bool> loading = false;
 };
 
 class WorkerStreamTest : public testing::Test {
@@ -56,14 +65,19 @@ class WorkerStreamTest : public testing::Test {
 
   std::shared_ptr<WorkerStream> Dial(const std::string& address) {
     return dialer_->Dial(
-        address, {.message =
-                      [this](SessionResponse message) {
-                        EXPECT_TRUE(messages_.TryPush(std::move(message)));
-                      },
-                  .disconnected =
-                      [this](Status status) {
-                        EXPECT_TRUE(ends_.TryPush(std::move(status)));
-                      }});
+        address,
+        {.message =
+             [this](SessionResponse message) {
+               EXPECT_TRUE(messages_.TryPush(std::move(message)));
+             },
+         .described =
+             [this](worker::v1::DescribeResponse description) {
+               EXPECT_TRUE(descriptions_.TryPush(std::move(description)));
+             },
+         .disconnected =
+             [this](Status status) {
+               EXPECT_TRUE(ends_.TryPush(std::move(status)));
+             }});
   }
   std::shared_ptr<WorkerStream> Dial() {
     return Dial(fmt::format("127.0.0.1:{}", port_));
@@ -78,6 +92,7 @@ class WorkerStreamTest : public testing::Test {
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   BoundedQueue<SessionResponse> messages_{64};
+  BoundedQueue<worker::v1::DescribeResponse> descriptions_{16};
   BoundedQueue<Status> ends_{16};
   const std::unique_ptr<WorkerDialer> dialer_ =
       MakeGrpcDialer({.send_queue_max = 4});
@@ -112,11 +127,23 @@ TEST_F(WorkerStreamTest, TellsTheStatusOfTheWorker) {
   stream->Close("late");
 }
 
+TEST_F(WorkerStreamTest, AsksAWorkerThatRefusesTheSession) {
+  service_.loading = true;
+  const auto stream = Dial();
+  stream->Send(Message(1));
+  const auto end = ends_.Pop(kPatience);
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(MessageOf(*end), "still loading");
+  ASSERT_EQ(descriptions_.size(), 1u);  // told before the end
+  EXPECT_EQ(descriptions_.Pop(kPatience)->load_progress(), 0.5);
+}
+
 TEST_F(WorkerStreamTest, TellsThatNobodyIsThere) {
   const auto stream = Dial("127.0.0.1:1");
   const auto end = ends_.Pop(kPatience);
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->code(), Code::kUnavailable);
+  EXPECT_EQ(descriptions_.size(), 0u);
 }
 
 TEST_F(WorkerStreamTest, EndsWhenItsQueueIsFull) {
