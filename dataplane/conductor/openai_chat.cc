@@ -47,6 +47,9 @@ Status ParseArguments(const std::string& path, ordered_json& calls) {
     ordered_json& function = call["function"];
     if (!function.is_object() || !function.contains("arguments")) continue;
     ordered_json& arguments = function["arguments"];
+    // A call without arguments is told in either way.
+    if (arguments.is_null() || arguments == "")
+      arguments = ordered_json::object();
     if (!arguments.is_string()) continue;
     JsonBody parsed;
     if (!parsed.Parse(arguments.get_ref<const std::string&>()).ok() ||
@@ -153,14 +156,14 @@ StatusOr<ChatPrompt> ChatFields::Build() {
 std::shared_ptr<const ordered_json> JoinTextParts(const ordered_json& context) {
   auto joined = std::make_shared<ordered_json>(context);
   for (ordered_json& message : (*joined)["messages"]) {
-    const auto content = message.find("content");
-    if (content == message.end() || !content->is_array()) continue;
+    ordered_json& content = message["content"];
+    if (content.is_string()) continue;
     std::string text;
-    for (const ordered_json& part : *content) {
-      if (!text.empty()) text += '\n';
+    for (const ordered_json& part : content) {
+      if (&part != &content.front()) text += '\n';
       text += part.at("text").get_ref<const std::string&>();
     }
-    *content = std::move(text);
+    content = std::move(text);
   }
   return joined;
 }

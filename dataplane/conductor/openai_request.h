@@ -35,8 +35,8 @@ struct ChatPrompt {
   std::shared_ptr<const nlohmann::ordered_json> context;
 };
 
-// `context` with the text parts of each message joined by newlines, for
-// templates that take `content` as one string.
+// `context` with the text parts of each message joined by newlines, and "" for
+// no content, for templates that take `content` as one string.
 std::shared_ptr<const nlohmann::ordered_json> JoinTextParts(
     const nlohmann::ordered_json& context);
 

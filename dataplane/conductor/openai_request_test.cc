@@ -332,6 +332,30 @@ TEST(OpenAiRequestTest, BuildsTheContextOfTheTemplate) {
   EXPECT_EQ((*JoinTextParts(context))["messages"][1]["content"], "a\nb");
 }
 
+// As in the history that clients send back after a tool call.
+TEST(OpenAiRequestTest, TakesMessagesOfNothingButAToolCall) {
+  for (const char* arguments : {R"("")", "null", R"("{}")"}) {
+    const auto call = ParseChat(
+        fmt::format(
+            R"({{"model":"m","messages":[{{"role":"assistant","content":null,)"
+            R"("tool_calls":[{{"function":{{"name":"f","arguments":{}}}}}]}},)"
+            R"({{"role":"assistant"}},{{"role":"user","content":[]}},)"
+            R"({{"role":"user","content":[{{"type":"text","text":""}},)"
+            R"({{"type":"text","text":"b"}}]}}]}})",
+            arguments),
+        kLimits, Defaults());
+    ASSERT_TRUE(call.ok()) << arguments << ": " << call.status();
+    const nlohmann::ordered_json& context = *call->chat.context;
+    EXPECT_EQ(context["messages"][0]["tool_calls"][0]["function"]["arguments"],
+              nlohmann::ordered_json::object());
+    // A template that adds strings cannot add null.
+    const auto joined = JoinTextParts(context);
+    for (const size_t i : {0, 1, 2})
+      EXPECT_EQ((*joined)["messages"][i]["content"], "") << i;
+    EXPECT_EQ((*joined)["messages"][3]["content"], "\nb");
+  }
+}
+
 TEST(OpenAiRequestTest, LeavesToolsOutWhereNoneMayBeUsed) {
   const auto call =
       Chat(R"("tools":[{"type":"function"}],"tool_choice":"none")");
