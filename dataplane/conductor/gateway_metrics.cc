@@ -59,6 +59,7 @@ constexpr Twin kTwins[] = {
     {"tidepool_gateway_prompt_tokens_total", "vllm:prefix_cache_queries_total"},
     {"tidepool_gateway_cached_tokens_total", "vllm:prefix_cache_hits_total"},
     {"tidepool_fleet_kv_used_ratio", "vllm:kv_cache_usage_perc"},
+    {"tidepool_fleet_worker_preemptions_total", "vllm:num_preemptions_total"},
 };
 
 MetricFamily FamilyOf(std::string name, std::string help, MetricType type) {
@@ -77,6 +78,14 @@ void AddSample(MetricFamily& family, Labels labels, double value) {
   (family.type == MetricType::Counter ? metric.counter.value
                                       : metric.gauge.value) = value;
   family.metric.push_back(std::move(metric));
+}
+
+// What boards for vLLM select by stands on every sample of a twin.
+void AddModelName(MetricFamily& family, const std::string& model_name) {
+  for (ClientMetric& metric : family.metric)
+    if (std::ranges::find(metric.label, "model_name",
+                          &ClientMetric::Label::name) == metric.label.end())
+      metric.label.push_back({"model_name", model_name});
 }
 
 std::vector<MetricFamily> WorkerFamilies(const FleetSnapshot& fleet) {
@@ -321,6 +330,7 @@ std::string GatewayMetrics::Render(const FleetSnapshot& fleet,
     if (found == families.end()) continue;
     twins.push_back(*found);
     twins.back().name = twin.vllm_name;
+    AddModelName(twins.back(), impl_->model.at("model_name"));
   }
   for (MetricFamily& twin : twins) families.push_back(std::move(twin));
   return prometheus::TextSerializer().Serialize(families);
