@@ -12,6 +12,7 @@
 
 #include "dataplane/base/bounded_queue.h"
 #include "dataplane/base/mutex.h"
+#include "dataplane/conductor/api_error.h"
 #include "dataplane/conductor/http_test_client.h"
 
 namespace tidepool::conductor {
@@ -51,6 +52,11 @@ class FakeBackend : public Backend {
     const MutexLock lock(&mutex_);
     snapshot_.workers.push_back({.loading = true});
     snapshot_.workers.back().description.set_load_progress(progress);
+  }
+
+  void AddWorker(WorkerStatus worker) {
+    const MutexLock lock(&mutex_);
+    snapshot_.workers.push_back(std::move(worker));
   }
 
   Submitted Take() {
@@ -493,6 +499,34 @@ TEST_F(GatewayTest, TokenizesAndBack) {
             Tokens("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"));
 }
 
+TEST_F(GatewayTest, TokenizesWhatIsNoPrompt) {
+  Start();
+  EXPECT_EQ(Ask("POST", "/tokenize", R"({"prompt":""})").Json()["count"], 0);
+  // Longer than the context: clients count tokens to find that out.
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += " cat";
+  const json prompt{{"model", "demo"}, {"prompt", text}};
+  EXPECT_EQ(Ask("POST", "/tokenize", prompt.dump()).Json()["count"],
+            Tokens(text).size());
+  EXPECT_EQ(ErrorOf(Ask("POST", "/v1/completions", prompt.dump()))["code"],
+            "context_length_exceeded");
+}
+
+TEST_F(GatewayTest, RefusesTokensThatOnlyTheTokenizerKnows) {
+  Start();
+  ServingModel::Parts parts;
+  parts.names = {"demo"};
+  auto tokenizer = model::Tokenizer::Load(DemoFolder() + "/tokenizer.json");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  parts.tokenizer = *std::move(tokenizer);
+  parts.max_model_len = 64;
+  parts.vocab_size = Tokens(" cat").front();
+  const ServingModel small(std::move(parts));
+  const auto ids = small.TokenizePrompt(" cat", false, "prompt");
+  EXPECT_EQ(ToApiError(ids.status()).param, "prompt");
+  EXPECT_THAT(ids.status().ToString(), HasSubstr("vocabulary"));
+}
+
 TEST_F(GatewayTest, ListsItsModels) {
   Start();
   const json list = Ask("GET", "/v1/models").Json();
@@ -571,6 +605,21 @@ TEST_F(GatewayTest, CountsWhatItServes) {
        })
     EXPECT_THAT(metrics, HasSubstr(line));
   EXPECT_THAT(metrics, HasSubstr("finished_reason=\"length\""));
+}
+
+TEST_F(GatewayTest, ShowsPreemptionsUnderBothNames) {
+  Start();
+  WorkerStatus worker{.name = "decode-0"};
+  worker.description.set_role(wire::ROLE_DECODE);
+  worker.load.set_preemptions_total(3);
+  backend_.AddWorker(std::move(worker));
+  const std::string metrics = Ask("GET", "/metrics").body;
+  for (const char* line :
+       {"tidepool_fleet_worker_preemptions_total{worker=\"decode-0\",role="
+        "\"decode\"} 3",
+        "vllm:num_preemptions_total{worker=\"decode-0\",role=\"decode\","
+        "model_name=\"demo\"} 3"})
+    EXPECT_THAT(metrics, HasSubstr(line));
 }
 
 TEST_F(GatewayTest, LeavesTheGaugesLevelAfterEveryKindOfEnd) {

@@ -25,8 +25,8 @@ StatusOr<std::vector<int32_t>> TokensOf(Prompt& prompt,
                                         const ServingModel& model) {
   if (auto* ids = std::get_if<std::vector<int32_t>>(&prompt))
     return std::move(*ids);
-  return model.Tokenize(std::get<std::string>(prompt), call.add_special_tokens,
-                        "prompt");
+  return model.TokenizePrompt(std::get<std::string>(prompt),
+                              call.add_special_tokens, "prompt");
 }
 
 // The most tokens that every prompt leaves room for; the caller's wish if it
@@ -63,8 +63,9 @@ StatusOr<PreparedCall> Prepare(GenerationCall call, const ServingModel& model) {
   if (!model.tokenizer()) own.return_token_ids = true;
   if (own.kind == GenerationCall::Kind::kChat) {
     ASSIGN_OR_RETURN(const std::string text, model.Render(own.chat));
-    ASSIGN_OR_RETURN(prepared.prompts.emplace_back(),
-                     model.Tokenize(text, own.add_special_tokens, "messages"));
+    ASSIGN_OR_RETURN(
+        prepared.prompts.emplace_back(),
+        model.TokenizePrompt(text, own.add_special_tokens, "messages"));
     own.chat.context.reset();
   }
   for (Prompt& prompt : own.prompts) {

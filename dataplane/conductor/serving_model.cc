@@ -78,18 +78,46 @@ Status ServingModel::CheckName(std::string_view name) const {
                         "model", "model_not_found");
 }
 
-StatusOr<std::vector<int32_t>> ServingModel::Tokenize(
-    std::string_view text, bool add_special_tokens,
+StatusOr<std::vector<int32_t>> ServingModel::Encode(
+    std::string_view text, const model::EncodeOptions& options,
     std::string_view param) const {
   if (!parts_.tokenizer)
     return BadField(param, "must be token ids: this model has no tokenizer");
-  StatusOr<std::vector<int32_t>> ids = parts_.tokenizer->Encode(
-      text, {.add_special_tokens = add_special_tokens,
-             .max_tokens = static_cast<size_t>(parts_.max_model_len)});
+  StatusOr<std::vector<int32_t>> ids = parts_.tokenizer->Encode(text, options);
+  if (!ids.ok() && ids.status().code() != Code::kResourceExhausted)
+    return WithApiDetails(ids.status(), param, "");
+  return ids;
+}
+
+StatusOr<std::vector<int32_t>> ServingModel::Tokenize(
+    std::string_view text, bool add_special_tokens,
+    std::string_view param) const {
+  StatusOr<std::vector<int32_t>> ids =
+      Encode(text, {.add_special_tokens = add_special_tokens}, param);
+  // Without a limit on tokens, a pattern's match limit is left.
+  if (ids.status().code() == Code::kResourceExhausted)
+    return BadField(param, MessageOf(ids.status()));
+  return ids;
+}
+
+StatusOr<std::vector<int32_t>> ServingModel::TokenizePrompt(
+    std::string_view text, bool add_special_tokens,
+    std::string_view param) const {
+  StatusOr<std::vector<int32_t>> ids =
+      Encode(text,
+             {.add_special_tokens = add_special_tokens,
+              .max_tokens = static_cast<size_t>(parts_.max_model_len)},
+             param);
   if (ids.status().code() == Code::kResourceExhausted)
     return ContextExceeded(param, parts_.max_model_len);
-  if (!ids.ok()) return WithApiDetails(ids.status(), param, "");
+  RETURN_IF_ERROR(ids.status());
   if (ids->empty()) return BadField(param, "must have at least one token");
+  for (const int32_t id : *ids)
+    if (id >= parts_.vocab_size)
+      return BadField(param, fmt::format("has the token {} (id {}), which the "
+                                         "model's vocabulary of {} lacks",
+                                         parts_.tokenizer->IdToToken(id), id,
+                                         parts_.vocab_size));
   return ids;
 }
 

@@ -56,16 +56,26 @@ class ServingModel {
   // Errors: kNotFound with OpenAI's code.
   Status CheckName(std::string_view name) const;
 
-  // Errors: kInvalidArgument (no tokenizer; longer than the context, with
-  // OpenAI's code; not one token).
+  // Any text that a body can carry. `param` is the field that errors name.
+  // Errors: kInvalidArgument (no tokenizer).
   StatusOr<std::vector<int32_t>> Tokenize(std::string_view text,
                                           bool add_special_tokens,
                                           std::string_view param) const;
+  // A text that shall be continued. Errors: as Tokenize; kInvalidArgument
+  // (longer than the context, with OpenAI's code; not one token; a token that
+  // the tokenizer knows and the model does not).
+  StatusOr<std::vector<int32_t>> TokenizePrompt(std::string_view text,
+                                                bool add_special_tokens,
+                                                std::string_view param) const;
   // The prompt's text. Errors: kInvalidArgument (no tokenizer or template; the
   // template refuses the conversation).
   StatusOr<std::string> Render(const ChatPrompt& chat) const;
 
  private:
+  StatusOr<std::vector<int32_t>> Encode(std::string_view text,
+                                        const model::EncodeOptions& options,
+                                        std::string_view param) const;
+
   Parts parts_;
 };
 
