@@ -99,7 +99,6 @@ void AddCommonFlags(const ServeConfig& config, const OptionSet& options,
   flags.insert(flags.end(), {"--model", config.model});
   FlagWriter writer(options, flags);
   writer.Add("max-model-len", config.max_model_len);
-  writer.Add("block-size", config.block_size);
   writer.Add("download-dir", config.download_dir);
   writer.Add("log-level", config.log_level);
   writer.Add("log-format", config.log_format);
@@ -113,6 +112,7 @@ void AddWorkerFlags(const ServeConfig& config, const OptionSet& options,
   writer.Add("load-format", config.load_format);
   writer.Add("max-num-seqs", config.max_num_seqs);
   writer.Add("max-num-batched-tokens", config.max_num_batched_tokens);
+  writer.Add("block-size", config.block_size);
   writer.Add("page-size", config.page_size);
   writer.Add("kv-cache-memory", static_cast<int64_t>(config.kv_cache_memory));
   writer.Add("transport", config.transport);

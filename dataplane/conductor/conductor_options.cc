@@ -38,8 +38,6 @@ void AddServing(OptionSet& options, ConductorConfig& config) {
                      "Name of the model in the API; the first is in metrics.");
   options.AddInt("max-model-len", config.max_model_len, {0, kInt32Max},
                  "Longest prompt and output together; 0: as the model says.");
-  options.AddInt("block-size", config.block_size, {1, 4096},
-                 "Tokens of a KV block; as that of the workers.");
   options.AddString("download-dir", config.download_dir,
                     "Where models of the hub are kept.");
   options.AddStrings("worker", config.workers,

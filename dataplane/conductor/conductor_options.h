@@ -19,7 +19,6 @@ struct ConductorConfig {
   std::string model;
   std::vector<std::string> served_model_names;
   int64_t max_model_len = 0;  // 0: as the model says
-  int64_t block_size = 64;
   std::string download_dir;
 
   std::vector<std::string> workers;  // [NAME=]HOST:PORT

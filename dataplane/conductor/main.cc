@@ -132,8 +132,8 @@ Status Run(const ConductorConfig& config) {
   const std::string address =
       fmt::format("{}:{}", config.http.host, server->port());
   RETURN_IF_ERROR(WriteReadyFile(config.ready_file, address));
-  LOG_INFO("serving {} on http://{} with {} workers, blocks of {} tokens",
-           model.names().front(), address, workers.size(), config.block_size);
+  LOG_INFO("serving {} on http://{} with {} workers", model.names().front(),
+           address, workers.size());
 
   WaitForSignal(signals);
   gateway.StartDraining();
