@@ -10,17 +10,20 @@
 
 namespace tidepool::worker {
 
-template <typename Response>
-struct PeerClient::Pending {
+struct PeerClient::PendingCall {
   PeerCallId call = 0;
   std::shared_ptr<wire::PeerService::Stub> stub;
   grpc::ClientContext context;
+};
+
+template <typename Response>
+struct PeerClient::Pending : PendingCall {
   Response response;
 };
 
 PeerClient::~PeerClient() {
   const MutexLock lock(&mutex_);
-  for (const auto& [id, context] : under_way_) context->TryCancel();
+  for (const auto& [id, pending] : under_way_) pending->context.TryCancel();
   const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return under_way_.empty();
   };
@@ -51,41 +54,43 @@ std::shared_ptr<wire::PeerService::Stub> PeerClient::StubFor(
 }
 
 template <typename Response>
-std::shared_ptr<PeerClient::Pending<Response>> PeerClient::Begin(
-    const CallPeer& call) {
+PeerClient::Pending<Response>* PeerClient::Begin(const CallPeer& call) {
   auto pending = std::make_shared<Pending<Response>>();
   pending->call = call.call;
   pending->stub = StubFor(call.address);
   pending->context.set_deadline(ToGrpc(call.deadline));
+  std::vector<std::shared_ptr<PendingCall>> done;  // goes after the lock
   const MutexLock lock(&mutex_);
-  under_way_[call.call] = &pending->context;
-  return pending;
+  done.swap(done_);
+  under_way_[call.call] = pending;
+  return pending.get();
 }
 
 template <typename Response>
-void PeerClient::End(const std::shared_ptr<Pending<Response>>& pending,
-                     const grpc::Status& status) {
+void PeerClient::End(Pending<Response>* pending, const grpc::Status& status) {
   on_reply_(pending->call,
             status.ok() ? StatusOr<PeerResponse>(std::move(pending->response))
                         : StatusOr<PeerResponse>(FromGrpc(status)));
   const MutexLock lock(&mutex_);
-  under_way_.erase(pending->call);
+  const auto found = under_way_.find(pending->call);
+  done_.push_back(std::move(found->second));
+  under_way_.erase(found);
 }
 
 void PeerClient::Call(const CallPeer& call) {
   if (const auto* reserve = std::get_if<wire::ReserveRequest>(&call.request)) {
-    const auto pending = Begin<wire::ReserveResponse>(call);
+    auto* const pending = Begin<wire::ReserveResponse>(call);
     pending->stub->async()->Reserve(
         &pending->context, reserve, &pending->response,
         [this, pending](const grpc::Status& status) { End(pending, status); });
   } else if (const auto* commit =
                  std::get_if<wire::CommitRequest>(&call.request)) {
-    const auto pending = Begin<wire::CommitResponse>(call);
+    auto* const pending = Begin<wire::CommitResponse>(call);
     pending->stub->async()->Commit(
         &pending->context, commit, &pending->response,
         [this, pending](const grpc::Status& status) { End(pending, status); });
   } else {
-    const auto pending = Begin<wire::AbortResponse>(call);
+    auto* const pending = Begin<wire::AbortResponse>(call);
     pending->stub->async()->Abort(
         &pending->context, &std::get<wire::AbortRequest>(call.request),
         &pending->response,

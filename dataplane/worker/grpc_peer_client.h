@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dataplane/base/mutex.h"
 #include "dataplane/worker/worker_core.h"
@@ -19,6 +20,10 @@ namespace tidepool::worker {
 
 // Keeps a channel to each worker lately called, the least recently used of
 // which is dropped above `max_channels`. Thread-safe; no call waits.
+//
+// Calls that ended, and the channels they hold, go on the threads that use the
+// client: a channel that goes on one of gRPC's own threads, while the process
+// exits, trips gRPC's shutdown.
 class PeerClient {
  public:
   // On one of gRPC's threads.
@@ -38,22 +43,26 @@ class PeerClient {
     std::shared_ptr<wire::PeerService::Stub> stub;
     uint64_t last_used = 0;
   };
+  struct PendingCall;
   template <typename Response>
   struct Pending;
 
   std::shared_ptr<wire::PeerService::Stub> StubFor(const std::string& address);
+  // The client owns what is returned, until End.
   template <typename Response>
-  std::shared_ptr<Pending<Response>> Begin(const CallPeer& call);
+  Pending<Response>* Begin(const CallPeer& call);
   template <typename Response>
-  void End(const std::shared_ptr<Pending<Response>>& pending,
-           const grpc::Status& status);
+  void End(Pending<Response>* pending, const grpc::Status& status);
 
   const OnReply on_reply_;
   const size_t max_channels_;
   Mutex mutex_;
   uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Channel> channels_ ABSL_GUARDED_BY(mutex_);
-  std::map<PeerCallId, grpc::ClientContext*> under_way_ ABSL_GUARDED_BY(mutex_);
+  std::map<PeerCallId, std::shared_ptr<PendingCall>> under_way_
+      ABSL_GUARDED_BY(mutex_);
+  // At most as many as were ever under way at once.
+  std::vector<std::shared_ptr<PendingCall>> done_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tidepool::worker
