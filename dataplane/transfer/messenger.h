@@ -68,7 +68,7 @@ using RevokeDone = std::function<void(StatusOr<Received>)>;
 uint64_t DigestOf(std::span<const uint64_t> extent_checksums);
 
 struct PeerAddress {
-  std::string address;       // host:port of its messenger
+  std::string address;       // host:port of its messenger, the host in digits
   uint64_t incarnation = 0;  // which process is meant
 };
 
@@ -156,14 +156,14 @@ struct MessengerStats {
 };
 
 // Source and destination of transfers. Thread-safe; no call waits for the
-// network except Connect, which may look up a host name. Source: Mooncake
+// network. Source: Mooncake
 // (FAST'25) §3.2.2 (the messenger streams KV between nodes' memories).
 class Messenger {
  public:
   virtual ~Messenger() = default;
 
   virtual uint64_t incarnation() const = 0;
-  virtual std::string address() const = 0;  // host:port as bound
+  virtual std::string address() const = 0;  // as bound, the host in digits
 
   // Makes `memory` usable as source and destination until the handle is
   // destroyed. `shared_fd`, of a SharedMemory that maps exactly `memory`, lets

@@ -35,8 +35,8 @@ class RawPeer {
   explicit RawPeer(UniqueFd fd) : fd_(std::move(fd)) {}
 
   static RawPeer ConnectTo(const Messenger& messenger) {
-    auto fd = internal::ConnectTcp(
-        *internal::ResolveAddress(messenger.address()), 10s);
+    auto fd =
+        internal::ConnectTcp(*internal::ParseAddress(messenger.address()), 10s);
     CHECK(fd.ok());
     AwaitEvent(fd->get(), POLLOUT);
     return RawPeer(*std::move(fd));

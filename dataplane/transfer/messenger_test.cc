@@ -11,6 +11,7 @@
 
 #include "dataplane/base/digest.h"
 #include "dataplane/transfer/messenger_testing.h"
+#include "dataplane/transfer/socket.h"
 
 namespace tidepool::transfer {
 namespace {
@@ -524,14 +525,25 @@ TEST(MessengerCreateTest, SaysThatThePortIsInUse) {
 
 TEST(MessengerCreateTest, RefusesAddressesThatAreNone) {
   TestNode node(4096);
-  for (const char* address : {"", "localhost", "localhost:", ":80",
-                              "localhost:0", "localhost:65536", "127.0.0.1:x"})
+  for (const char* address :
+       {"", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:0", "127.0.0.1:65536",
+        "127.0.0.1:x", "localhost:80", "[::1:80", "::1]:80"})
     EXPECT_EQ(
         node.messenger->Connect({.address = address}, TransportPolicy::kTcp)
             .status()
             .code(),
         Code::kInvalidArgument)
         << address;
+}
+
+TEST(MessengerCreateTest, TellsItsAddressInDigits) {
+  for (const char* host : {"localhost", "127.0.0.1", "[::1]"}) {
+    const auto messenger = CreateSocketMessenger({.host = host});
+    if (!messenger.ok() && host[0] == '[') continue;  // a host without IPv6
+    ASSERT_TRUE(messenger.ok()) << messenger.status();
+    EXPECT_TRUE(internal::ParseAddress((*messenger)->address()).ok())
+        << (*messenger)->address();
+  }
 }
 
 TEST(TransportPolicyTest, NamesAreExact) {

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -47,13 +48,15 @@ StatusOr<UniqueFd> Listen(const SocketAddress& address) {
   return fd;
 }
 
-}  // namespace
-
-StatusOr<SocketAddress> ResolveAddress(const std::string& host, uint16_t port) {
+StatusOr<SocketAddress> Resolve(std::string_view text, uint16_t port,
+                                int flags) {
+  const bool bracketed =
+      text.size() >= 2 && text.front() == '[' && text.back() == ']';
+  const std::string host(bracketed ? text.substr(1, text.size() - 2) : text);
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo* found = nullptr;
   const int result =
       getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
@@ -66,33 +69,55 @@ StatusOr<SocketAddress> ResolveAddress(const std::string& host, uint16_t port) {
   return address;
 }
 
-StatusOr<SocketAddress> ResolveAddress(std::string_view host_port) {
+}  // namespace
+
+StatusOr<SocketAddress> ResolveAddress(std::string_view host, uint16_t port) {
+  return Resolve(host, port, 0);
+}
+
+StatusOr<SocketAddress> ParseAddress(std::string_view host_port) {
   const size_t colon = host_port.rfind(':');
   if (colon == std::string_view::npos)
     return InvalidArgument("address '{}': not host:port", host_port);
-  std::string_view host = host_port.substr(0, colon);
+  const std::string_view host = host_port.substr(0, colon);
   const std::string_view digits = host_port.substr(colon + 1);
   uint16_t port = 0;
   const auto [end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), port);
   if (error != std::errc() || end != digits.data() + digits.size() || port == 0)
     return InvalidArgument("address '{}': bad port", host_port);
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']')
-    host = host.substr(1, host.size() - 2);
   if (host.empty()) return InvalidArgument("address '{}': no host", host_port);
-  return ResolveAddress(std::string(host), port);
+  return Resolve(host, port, AI_NUMERICHOST);
+}
+
+std::string ToText(const SocketAddress& address) {
+  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "0";
+  getnameinfo(Raw(address), address.length, host, sizeof(host), port,
+              sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+  return JoinHostPort(host, std::atoi(port));
+}
+
+std::string JoinHostPort(const std::string& host, int port) {
+  const bool bare_ipv6 = host.find(':') != std::string::npos && host[0] != '[';
+  return bare_ipv6 ? fmt::format("[{}]:{}", host, port)
+                   : fmt::format("{}:{}", host, port);
 }
 
 StatusOr<UniqueFd> ListenTcp(const SocketAddress& address) {
   return Listen(address);
 }
 
-StatusOr<uint16_t> BoundPort(int fd) {
+StatusOr<SocketAddress> BoundAddress(int fd) {
   SocketAddress address;
   address.length = sizeof(address.storage);
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage),
                   &address.length) != 0)
     return ErrnoError(errno, "getsockname");
+  return address;
+}
+
+StatusOr<uint16_t> BoundPort(int fd) {
+  ASSIGN_OR_RETURN(SocketAddress address, BoundAddress(fd));
   if (address.storage.ss_family == AF_INET6)
     return ntohs(reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port);
   return ntohs(reinterpret_cast<sockaddr_in&>(address.storage).sin_port);

@@ -19,13 +19,19 @@ struct SocketAddress {
   socklen_t length = 0;
 };
 
-// "10.0.0.1:80", "[::1]:80", "name:80". May wait for a name service.
+// "10.0.0.1:80", "[::1]:80". Names are refused, so that it never waits.
 // Errors: kInvalidArgument with the reason.
-StatusOr<SocketAddress> ResolveAddress(std::string_view host_port);
-StatusOr<SocketAddress> ResolveAddress(const std::string& host, uint16_t port);
+StatusOr<SocketAddress> ParseAddress(std::string_view host_port);
+// A name too, for which it may wait for a name service.
+StatusOr<SocketAddress> ResolveAddress(std::string_view host, uint16_t port);
+// As ParseAddress reads it.
+std::string ToText(const SocketAddress& address);
+// "host:port", with an IPv6 address in brackets.
+std::string JoinHostPort(const std::string& host, int port);
 
 // Errors: kAlreadyExists (port in use), kUnavailable.
 StatusOr<UniqueFd> ListenTcp(const SocketAddress& address);
+StatusOr<SocketAddress> BoundAddress(int fd);
 StatusOr<uint16_t> BoundPort(int fd);
 
 // Begins to connect; writable once decided, then ask ConnectResult. Dead peers

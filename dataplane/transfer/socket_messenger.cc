@@ -15,17 +15,6 @@
 
 namespace tidepool::transfer {
 namespace internal {
-namespace {
-
-std::string JoinHostPort(const std::string& host, uint16_t port) {
-  const bool bare_ipv6 =
-      host.find(':') != std::string::npos && host.front() != '[';
-  return bare_ipv6 ? fmt::format("[{}]:{}", host, port)
-                   : fmt::format("{}:{}", host, port);
-}
-
-}  // namespace
-
 SocketMessenger::SocketMessenger(const MessengerOptions& options,
                                  std::unique_ptr<EventLoop> loop)
     : options_(options),
@@ -71,8 +60,9 @@ Status SocketMessenger::Listen() {
                     fmt::format("transfer: listening on {}",
                                 JoinHostPort(options_.host, options_.port)));
   tcp_listener_.fd = *std::move(tcp);
-  ASSIGN_OR_RETURN(const uint16_t port, BoundPort(tcp_listener_.fd.get()));
-  address_ = JoinHostPort(options_.host, port);
+  ASSIGN_OR_RETURN(const SocketAddress bound,
+                   BoundAddress(tcp_listener_.fd.get()));
+  address_ = ToText(bound);
   RETURN_IF_ERROR(WatchListener(tcp_listener_, Transport::kTcp));
 
   inbound_context_.shm_name = fmt::format("tidepool-transfer-{:016x}{:016x}",
@@ -217,7 +207,7 @@ StatusOr<Received> SocketMessenger::ReceivedDigest(
 
 StatusOr<PeerId> SocketMessenger::Connect(const PeerAddress& peer,
                                           TransportPolicy policy) {
-  ASSIGN_OR_RETURN(const SocketAddress address, ResolveAddress(peer.address));
+  ASSIGN_OR_RETURN(const SocketAddress address, ParseAddress(peer.address));
   PeerKey key(peer.address, peer.incarnation, policy);
   PeerId id;
   {

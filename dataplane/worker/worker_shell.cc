@@ -7,9 +7,14 @@
 
 #include "dataplane/base/log.h"
 #include "dataplane/base/random.h"
+#include "dataplane/transfer/socket.h"
 #include "dataplane/worker/worker_shell_engine.h"
 
 namespace tidepool::worker {
+
+using transfer::internal::JoinHostPort;
+using transfer::internal::ResolveAddress;
+
 namespace {
 
 constexpr size_t kMaxSessions = 64;
@@ -18,13 +23,6 @@ constexpr size_t kMaxPeerCalls = 4096;
 // A prompt of a million tokens, and room to spare.
 constexpr int kMaxMessageBytes = 16 << 20;
 constexpr Duration kCloseTimeout = std::chrono::seconds(1);
-
-std::string JoinHostPort(const std::string& host, int port) {
-  const bool bare_ipv6 =
-      host.find(':') != std::string::npos && host.front() != '[';
-  return bare_ipv6 ? fmt::format("[{}]:{}", host, port)
-                   : fmt::format("{}:{}", host, port);
-}
 
 }  // namespace
 
@@ -73,6 +71,13 @@ Status WorkerShell::Listen() {
                        {.host = options_.host,
                         .port = static_cast<uint16_t>(options_.transfer_port),
                         .incarnation = Describe().incarnation()}));
+  // A name is looked up here, once, and not where senders must not wait.
+  const std::string bound = messenger_->address();
+  ASSIGN_OR_RETURN(const auto advertised,
+                   ResolveAddress(options_.advertise_host,
+                                  static_cast<uint16_t>(std::stoi(
+                                      bound.substr(bound.rfind(':') + 1)))));
+  transfer_address_ = ToText(advertised);
   if (options_.metrics_port >= 0) {
     ASSIGN_OR_RETURN(
         metrics_, MetricsServer::Start(
@@ -110,7 +115,7 @@ Status WorkerShell::Listen() {
                      "address is not this host's",
                      address);
   const MutexLock lock(&mutex_);
-  description_.set_transfer_address(transfer_address());
+  description_.set_transfer_address(transfer_address_);
   return OkStatus();
 }
 
@@ -118,11 +123,7 @@ std::string WorkerShell::control_address() const {
   return JoinHostPort(options_.advertise_host, control_port_);
 }
 
-std::string WorkerShell::transfer_address() const {
-  const std::string bound = messenger_->address();
-  return JoinHostPort(options_.advertise_host,
-                      std::stoi(bound.substr(bound.rfind(':') + 1)));
-}
+std::string WorkerShell::transfer_address() const { return transfer_address_; }
 
 std::optional<uint16_t> WorkerShell::metrics_port() const {
   if (metrics_ == nullptr) return std::nullopt;

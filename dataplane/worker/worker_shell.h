@@ -66,6 +66,7 @@ class WorkerShell {
   std::atomic<WorkerRuntime*> runtime_ = nullptr;
   std::unique_ptr<MetricsServer> metrics_;
   int control_port_ = 0;
+  std::string transfer_address_;  // the host in digits
   std::unique_ptr<grpc::Server> server_;
   std::jthread loader_;
 };
