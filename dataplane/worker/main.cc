@@ -1,16 +1,14 @@
 // tidepool-worker: one engine process.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "dataplane/base/file.h"
 #include "dataplane/base/log.h"
 #include "dataplane/worker/worker_options.h"
 #include "dataplane/worker/worker_shell.h"
@@ -22,7 +20,6 @@ constexpr int kExitUsage = 2;
 constexpr int kExitFailed = 1;
 constexpr int kExitSecondSignal = 130;
 
-// Whole or not at all: a reader never sees half a line.
 Status WriteReadyFile(const std::string& path, const WorkerShell& shell) {
   nlohmann::json ready = {
       {"address", shell.control_address()},
@@ -30,20 +27,8 @@ Status WriteReadyFile(const std::string& path, const WorkerShell& shell) {
       {"pid", getpid()},
   };
   if (const auto port = shell.metrics_port()) ready["metrics_port"] = *port;
-  const std::string temporary = fmt::format("{}.{}", path, getpid());
-  {
-    std::ofstream file(temporary, std::ios::trunc);
-    file << ready.dump() << '\n';
-    file.close();
-    if (!file)
-      return InvalidArgument("--ready-file: cannot write {}", temporary);
-  }
-  if (rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    unlink(temporary.c_str());
-    return Annotate(ErrnoError(error, path), "--ready-file");
-  }
-  return OkStatus();
+  return Annotate(WriteFileAtomically(path, ready.dump() + "\n"),
+                  "--ready-file");
 }
 
 // Blocks the signals in this thread, and so in those it starts.
@@ -86,6 +71,11 @@ int Run(const WorkerOptions& options) {
 
   int signal = 0;
   sigwait(&signals, &signal);
+  if (!(*shell)->Describe().ready()) {
+    // Nobody waits for anything, and packing weights cannot be interrupted.
+    LOG_INFO("bye, before the model was loaded");
+    std::_Exit(0);
+  }
   EndAtNextSignal(signals);
   LOG_INFO("draining for at most {} s", options.drain_timeout_seconds);
   (*shell)->Drain();

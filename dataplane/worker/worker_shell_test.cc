@@ -1,9 +1,11 @@
 // Real worker processes on loopback, driven by a conductor by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -254,6 +256,21 @@ TEST(WorkerProcessTest, SigtermLetsRequestsEndAndRefusesNewOnes) {
   const int status = decode.Wait();
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// The tokenizer is a pipe that nobody writes to: loading never ends.
+TEST(WorkerProcessTest, SigtermWhileTheModelLoadsEndsAtOnce) {
+  namespace fs = std::filesystem;
+  std::string folder = fs::temp_directory_path() / "tidepool-model-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  fs::copy(DemoModel() + "/config.json", folder);
+  ASSERT_EQ(mkfifo((folder + "/tokenizer.json").c_str(), 0600), 0);
+  WorkerProcess worker({"--model", folder, "--load-format", "dummy"});
+  worker.Signal(SIGTERM);
+  const int status = worker.Wait();
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  fs::remove_all(folder);
 }
 
 TEST(WorkerProcessTest, ASecondSignalEndsAtOnce) {
