@@ -14,6 +14,7 @@
 #include <optional>
 #include <sstream>
 
+#include "dataplane/base/file.h"
 #include "dataplane/cli/child_process.h"
 #include "dataplane/cli/http_client.h"
 
@@ -81,7 +82,7 @@ class Fleet {
     while (failure.ok() && !stop_) {
       WaitForEvents();
       failure = Supervise();
-      if (failure.ok()) Probe();
+      if (failure.ok()) failure = Probe();
     }
     StopAll();
     return failure;
@@ -237,23 +238,23 @@ class Fleet {
   }
 
   // Asks the conductor whether requests would be served, until they are.
-  void Probe() {
+  Status Probe() {
     const TimePoint now = Clock::Monotonic().Now();
     Member& conductor = members_.back();
     if (served_ || conductor.is_worker || !conductor.listening ||
         !conductor.child || now < next_probe_)
-      return;
+      return OkStatus();
     next_probe_ = now + kProbeInterval;
     const std::string url = "http://" + Reachable(conductor.address);
     const StatusOr<HttpAnswer> answer = Get({.url = url}, "/ready", seconds(1));
-    if (!answer.ok()) return;
+    if (!answer.ok()) return OkStatus();
     const LoadState state = LoadStateFrom(answer->body);
     if (answer->status == 200 && state.ready == members_.size() - 1) {
       served_ = true;
-      Announce(url);
-    } else {
-      ShowProgress(state);
+      return Announce(url);
     }
+    ShowProgress(state);
+    return OkStatus();
   }
 
   // What `/ready` says of the workers.
@@ -297,7 +298,7 @@ class Fleet {
     progress_shown_ = terminal;
   }
 
-  void Announce(const std::string& url) {
+  Status Announce(const std::string& url) {
     if (progress_shown_) std::fputc('\n', stderr);
     progress_shown_ = false;
     std::string shape = fmt::format("{} decode", config_.decode);
@@ -306,11 +307,11 @@ class Fleet {
     fmt::print("Tidepool serves {} at {} ({})\n", config_.model_name, url,
                shape);
     std::fflush(stdout);
-    if (config_.ready_file.empty()) return;
-    const std::string partial = config_.ready_file + ".part";
-    std::ofstream(partial) << nlohmann::json{{"url", url}} << "\n";
-    std::error_code ignored;
-    std::filesystem::rename(partial, config_.ready_file, ignored);
+    if (config_.ready_file.empty()) return OkStatus();
+    const nlohmann::json ready = {{"url", url}};
+    return Annotate(
+        WriteFileAtomically(config_.ready_file, ready.dump() + "\n"),
+        "--ready-file");
   }
 
   // The conductor first, so that its streams end while workers still run.

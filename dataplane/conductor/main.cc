@@ -5,10 +5,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <utility>
 
+#include "dataplane/base/file.h"
 #include "dataplane/base/random.h"
 #include "dataplane/conductor/conductor_options.h"
 #include "dataplane/conductor/json_writer.h"
@@ -51,20 +50,12 @@ ConductorCoreConfig CoreConfigOf(const ConductorConfig& config) {
   return core;
 }
 
-// Appears at once and whole, or not at all.
 Status WriteReadyFile(const std::string& path, const std::string& address) {
   if (path.empty()) return OkStatus();
-  const std::string partial = path + ".part";
   JsonWriter json;
   json.BeginObject().Field("address", address).EndObject();
-  std::ofstream file(partial, std::ios::trunc);
-  file << json.text() << "\n";
-  file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(partial, path, error);
-  if (!file || error)
-    return Unavailable("the ready file {} cannot be written", path);
-  return OkStatus();
+  return Annotate(WriteFileAtomically(path, json.Take() + "\n"),
+                  "--ready-file");
 }
 
 // Waits for SIGTERM or SIGINT.
