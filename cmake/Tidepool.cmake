@@ -106,7 +106,7 @@ endfunction()
 #                [SMOKE_ARGS …])
 # A Google Benchmark program; SMOKE_ARGS is the small form run among the tests.
 function(tidepool_bench name)
-  if(NOT TIDEPOOL_TESTS)
+  if(NOT TIDEPOOL_TESTS OR TIDEPOOL_SANITIZER)  # they would measure the latter
     return()
   endif()
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;SMOKE_ARGS" ${ARGN})
