@@ -162,7 +162,7 @@ void CompletionTask::OnOutput(Choice& choice, const wire::RequestOutput& output,
   Measure(choice, output);
   const bool is_first = !choice.started;
   if (is_first) OnFirstOutput(choice, output);
-  ChoiceOutput added = Take(choice, output);
+  ChoiceOutput added = Take(choice, output, is_first);
   const bool finishes = added.finish != Finish::kNone;
   choice.total.finish = added.finish;
   const bool worker_finished =
@@ -212,9 +212,9 @@ void CompletionTask::OnFirstOutput(Choice& choice,
 }
 
 ChoiceOutput CompletionTask::Take(Choice& choice,
-                                  const wire::RequestOutput& output) {
+                                  const wire::RequestOutput& output,
+                                  bool is_first) {
   ChoiceOutput added{.index = choice.total.index};
-  const bool is_first = choice.completion_tokens == 0;
   const std::vector<int32_t>& prompt = prepared_.prompts[choice.prompt_index];
   OutputProcessor::Delta delta;
   if (call_.max_tokens == 0) {

@@ -73,7 +73,8 @@ class CompletionTask : public std::enable_shared_from_this<CompletionTask> {
   void OnFirstOutput(Choice& choice, const wire::RequestOutput& output);
   void Measure(Choice& choice, const wire::RequestOutput& output);
   // What `output` adds to the choice.
-  ChoiceOutput Take(Choice& choice, const wire::RequestOutput& output);
+  ChoiceOutput Take(Choice& choice, const wire::RequestOutput& output,
+                    bool is_first);
   void TakeLogprobs(Choice& choice, const wire::RequestOutput& output,
                     size_t num_tokens, ChoiceOutput& taken);
   void Collect(Choice& choice, ChoiceOutput added);
