@@ -19,7 +19,8 @@ namespace tidepool {
 //   WorkerConfig config;
 //   OptionSet options("tidepool-worker", "One engine process.");
 //   options.AddInt("max-num-seqs", config.max_num_seqs, {1, 4096}, "…");
-//   ASSIGN_OR_RETURN(ParseOutcome outcome, options.Parse(argc, argv));
+//   ASSIGN_OR_RETURN(const OptionSet::Outcome outcome,
+//                    options.Parse(argc, argv));
 class OptionSet {
  public:
   struct IntRange {
