@@ -157,9 +157,10 @@ struct WorkerStatus {
   bool connected = false;              // WorkerHello received
   bool loading = false;                // it answers, but has no model yet
   wire::DescribeResponse description;  // the last one
-  wire::WorkerLoad load;
+  wire::WorkerLoad load;               // of this session
   uint32_t own_requests = 0;
-  uint64_t failures = 0;  // sessions lost
+  uint64_t failures = 0;  // sessions lost, or not opened for another reason
+                          // than that it is loading
   std::string last_failure;
 };
 

@@ -113,9 +113,13 @@ void ConductorCore::Impl::LoseConnection(Worker& worker,
   worker.connection = 0;
   worker.load_known = false;
   worker.status.connected = false;
-  ++worker.status.failures;
+  // Nothing is known of its memory now; what it counted it will count on.
+  const uint64_t preemptions = worker.status.load.preemptions_total();
+  worker.status.load.Clear();
+  worker.status.load.set_preemptions_total(preemptions);
   worker.status.last_failure = reason;
   worker.status.loading = worker.said_loading;
+  if (!worker.status.loading) ++worker.status.failures;
   worker.backoff = NextBackoff(worker, config_);
   worker.state_deadline =
       now + worker.backoff / 2 +

@@ -203,9 +203,8 @@ TEST_F(ConductorCoreTest, TellsHowFarAWorkerHasLoaded) {
     core_->OnDisconnected(connect.connection, Unavailable("loading"), now_);
     const WorkerStatus status = core_->Workers().at(0);
     EXPECT_TRUE(status.loading);
-    EXPECT_FALSE(status.connected);
+    EXPECT_EQ(status.failures, 0u);
     EXPECT_EQ(status.description.load_progress(), description.load_progress());
-    EXPECT_FALSE(core_->Ready());
     // However long it takes: the backoff stays short, jitter included.
     const Duration pause = core_->NextDeadline() - now_;
     EXPECT_LE(pause, ConductorCoreConfig{}.loading_backoff_max * 3 / 2);
@@ -215,14 +214,15 @@ TEST_F(ConductorCoreTest, TellsHowFarAWorkerHasLoaded) {
   core_->OnDisconnected(Take<ConnectWorker>().at(0).connection,
                         Unavailable("refused"), now_);
   EXPECT_FALSE(core_->Workers().at(0).loading);  // it died
+  EXPECT_EQ(core_->Workers().at(0).failures, 1u);
   Advance(core_->NextDeadline() - now_);
   Peer peer{.id = id, .connection = Take<ConnectWorker>().at(0).connection};
   Greet(peer, wire::ROLE_DECODE);
   EXPECT_FALSE(core_->Workers().at(0).loading);
-  EXPECT_TRUE(core_->Ready());
-  // A late description is none of the session's business.
   core_->OnDescribed(peer.connection, description);
   EXPECT_EQ(core_->Workers().at(0).description.max_model_len(), 1000u);
+  core_->OnDisconnected(peer.connection, Unavailable("died"), now_);
+  EXPECT_EQ(core_->Workers().at(0).load.pages_total(), 0u);
 }
 
 TEST_F(ConductorCoreTest, ReconnectsWithGrowingBackoff) {
