@@ -224,8 +224,7 @@ Status OptionSet::ApplyFlags(int argc, const char* const* argv,
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return InvalidArgument("{}: {} (see {} --help)", program_, error.what(),
-                           program_);
+    return InvalidArgument("{} (see {} --help)", error.what(), program_);
   }
   for (size_t i = 0; i < options_.size(); ++i) {
     if (parsed[i]->count() == 0) continue;

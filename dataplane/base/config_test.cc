@@ -11,6 +11,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 struct Config {
   std::string model = "demo", dtype = "auto";
@@ -91,6 +93,8 @@ TEST_F(OptionSetTest, ABareFlagTakesNothingOfWhatFollows) {
 TEST_F(OptionSetTest, BadFlagsAreNamed) {
   EXPECT_THAT(ErrorOf({"--prot", "1"}), HasSubstr("--prot"));
   EXPECT_THAT(ErrorOf({"stray"}), HasSubstr("stray"));
+  // The caller says who speaks.
+  EXPECT_THAT(ErrorOf({"--prot", "1"}), Not(StartsWith("program")));
   EXPECT_THAT(ErrorOf({"--port", "70000"}), HasSubstr("--port: 70000"));
   EXPECT_THAT(ErrorOf({"--port", "x"}), HasSubstr("--port: `x`"));
   EXPECT_THAT(ErrorOf({"--port", "1", "--port", "2"}), HasSubstr("once"));
