@@ -5,37 +5,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "dataplane/engine/cpu_runner_test_util.h"
 #include "dataplane/engine/kernels_test_util.h"
 #include "dataplane/engine/rope_table.h"
-
-namespace {
-std::atomic<int64_t> allocations = 0;
-}  // namespace
-
-// Counts what the whole process allocates. Not inlined, or the compiler sees
-// malloc paired with delete and objects.
-[[gnu::noinline]] void* operator new(size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
+#include "tests/fakes/allocation_count.h"
 
 namespace tidepool::engine {
 namespace {
+
+using fakes::allocations;
 
 using Vector = std::vector<double>;
 

@@ -2,34 +2,17 @@
 // filter of the sampler at work.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <numeric>
 
 #include "dataplane/engine/engine_core.h"
 #include "dataplane/engine/engine_core_fake_runner.h"
 #include "dataplane/engine/sampler.h"
-
-namespace {
-std::atomic<int64_t> allocations = 0;
-}  // namespace
-
-// Not inlined, or the compiler sees malloc paired with delete and objects.
-[[gnu::noinline]] void* operator new(size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
+#include "tests/fakes/allocation_count.h"
 
 namespace tidepool::engine {
 namespace {
+
+using fakes::allocations;
 
 TEST(EngineAllocationTest, TheCountCounts) {
   const int64_t before = allocations;

@@ -54,7 +54,7 @@ METRIC = re.compile(
 METRIC_UNITS = ("_total", "_seconds", "_bytes", "_ratio", "_info", "_tokens",
                 "_pages", "_requests", "_sequences", "_workers",
                 "_connections", "_perc", "_running", "_waiting")
-FORBIDDEN = re.compile(r"/work/|/farm/|/root/|/tmp/[a-z]")
+FORBIDDEN = re.compile(r"/root/|/Users/|/tmp/[a-z]")
 
 
 def tracked(*patterns):
