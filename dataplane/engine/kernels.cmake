@@ -22,10 +22,12 @@ tidepool_library(engine_kernels
           transformer.h transformer_weights.h
   DEPS tidepool::base tidepool::model_weights tidepool::engine_sampler)
 
-foreach(part IN ITEMS attention gemm numerics ops thread_pool)
+foreach(part IN ITEMS attention gemm numerics ops)
   tidepool_test(engine_${part}_test
     SOURCES ${part}_test.cc DEPS tidepool::engine_kernels)
 endforeach()
+tidepool_test(engine_thread_pool_test
+  SOURCES thread_pool_test.cc DEPS tidepool::engine_kernels THREADS)
 foreach(part IN ITEMS cpu_runner cpu_runner_invariance)
   tidepool_test(engine_${part}_test
     SOURCES ${part}_test.cc DEPS tidepool::engine_kernels TIMEOUT 300)

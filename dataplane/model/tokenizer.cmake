@@ -22,7 +22,7 @@ tidepool_test(model_tokenizer_golden_test SOURCES tokenizer_golden_test.cc
 tidepool_bench(model_tokenizer_bench SOURCES tokenizer_bench.cc
   DEPS tidepool::model_tokenizer)
 tidepool_test(model_tokenizer_test SOURCES tokenizer_test.cc
-  DEPS tidepool::model_tokenizer)
+  DEPS tidepool::model_tokenizer THREADS)
 tidepool_test(model_detokenizer_test SOURCES detokenizer_test.cc
   DEPS tidepool::model_tokenizer)
 tidepool_test(model_pretokenizer_test SOURCES pretokenizer_test.cc
