@@ -10,7 +10,7 @@ setup:
 	@[ -n "$(TIDEPOOL_SKIP_SETUP)" ] || scripts/setup
 
 build: setup
-	@scripts/build release $(JOBS)
+	@scripts/build release $(JOBS) tidepool tidepool-worker tidepool-conductor
 
 demo: build
 	@scripts/demo $(BUILD)/bin
