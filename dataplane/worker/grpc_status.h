@@ -1,6 +1,7 @@
 // Between our errors, times and gRPC's.
 #pragma once
 
+#include <grpc/support/time.h>
 #include <grpcpp/support/status.h>
 #include <grpcpp/support/time.h>
 
