@@ -205,6 +205,10 @@ void ConductorCore::Impl::OnMessage(ConnectionId connection,
       return OnHandedOver(*worker, message.handed_over(), now);
     case wire::SessionResponse::kLoad:
       return OnLoad(*worker, message.load());
+    case wire::SessionResponse::kRoleState:
+      worker->description.mutable_role_state()->CopyFrom(message.role_state());
+      worker->description.set_role(message.role_state().role());
+      return;
     case wire::SessionResponse::kHello:
     case wire::SessionResponse::MESSAGE_NOT_SET:
       return Drop(*worker, "a message of an unknown kind", now);

@@ -29,7 +29,14 @@ LAYERS = {
     "dataplane/conductor": ["base", "model", "prefix", "scheduling"],
     "dataplane/cli": ["base", "model", "prefix", "transfer", "engine",
                       "scheduling", "worker", "conductor"],
+    # The controller knows the dataplane by its protocols and shares the
+    # planner; inside it, kube -> runtime -> reconcilers.
+    "controller/kube": ["base"],
+    "controller/runtime": ["base"],
+    "controller/reconcilers": ["base", "scheduling"],
 }
+CONTROLLER_LAYERS = {
+    "kube": [], "runtime": ["kube"], "reconcilers": ["kube", "runtime"]}
 # Folders that must build without gRPC and protobuf.
 BARE = ["dataplane/base", "dataplane/model", "dataplane/prefix",
         "dataplane/transfer", "dataplane/engine", "kernels"]
@@ -72,7 +79,8 @@ def check_layers(files):
                          r'|tidepool/\w+/v1/)', re.M)
     for path in files:
         parts = path.split("/")
-        folder = "/".join(parts[:2]) if parts[0] == "dataplane" else parts[0]
+        folder = "/".join(parts[:2]) if parts[0] in ("dataplane", "controller") \
+            else parts[0]
         text = (ROOT / path).read_text()
         for match in include.finditer(text):
             used = match.group(2)
@@ -84,6 +92,12 @@ def check_layers(files):
                     used not in LAYERS[folder]:
                 yield f"{path}: includes dataplane/{used}, which is not " \
                       f"below {folder}"
+        if folder in LAYERS and parts[0] == "controller":
+            for used in re.findall(r'^#include "controller/(\w+)/', text, re.M):
+                if used != parts[1] and \
+                        used not in CONTROLLER_LAYERS[parts[1]]:
+                    yield f"{path}: includes controller/{used}, which is " \
+                          f"not below {folder}"
 
 
 def bare(line):
