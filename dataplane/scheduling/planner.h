@@ -66,6 +66,9 @@ struct PlannerInstance {
   bool terminating = false;
 
   uint64_t queued_prefill_tokens = 0;
+  // Prompt tokens that it computes in a second of prefilling, as measured by
+  // itself; 0: not measured yet.
+  double prefill_tokens_per_second = 0;
   uint32_t waiting_requests = 0, running_requests = 0;
   uint32_t max_requests = 0;
   uint32_t pages_total = 0, pages_free = 0;
@@ -150,7 +153,18 @@ class PlannerCore {
 };
 
 // The pressure that autoscalers may read as well (the gauge
-// `tidepool_conductor_saturation_ratio`).
+// `tidepool_conductor_saturation_ratio`), from 0 to kPressureMax.
+//   prefill: time to compute all queued and waiting prompt tokens at the
+//     measured speed, over the TTFT SLO (kDefaultTtftSlo if none is stated);
+//     before any speed is measured, waiting requests per instance over
+//     kWaitingFull; and the observed TTFT over its SLO while requests wait.
+//   decode: the largest of running requests over their bound, pages in use
+//     over pages, and the observed TBT over its SLO while requests run.
+// Without a prefill instance the decode instances bear both. A role without a
+// ready instance is at kPressureMax if anything asks for it.
+inline constexpr double kPressureMax = 10;
+inline constexpr Duration kDefaultTtftSlo = std::chrono::seconds(2);
+inline constexpr double kWaitingFull = 4;
 PoolPressure Pressure(const FleetView& view, const PlannerConfig& config);
 
 // How many replicas each pool may have right now so that the devices held,
@@ -160,8 +174,10 @@ PoolPressure Pressure(const FleetView& view, const PlannerConfig& config);
 // ask again before each write.
 struct ReplicaGrant {
   std::string pool;
-  uint32_t planned = 0;   // wanted
-  uint32_t observed = 0;  // pods that exist
+  uint32_t planned = 0;  // wanted
+  // Pods that exist, or that the StatefulSet was told to make, whichever is
+  // more.
+  uint32_t observed = 0;
   uint32_t devices_per_replica = 1;
 };
 std::vector<uint32_t> GrantReplicas(std::span<const ReplicaGrant> pools,
