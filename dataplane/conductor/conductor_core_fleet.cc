@@ -206,8 +206,8 @@ void ConductorCore::Impl::OnMessage(ConnectionId connection,
     case wire::SessionResponse::kLoad:
       return OnLoad(*worker, message.load());
     case wire::SessionResponse::kRoleState:
-      worker->description.mutable_role_state()->CopyFrom(message.role_state());
-      worker->description.set_role(message.role_state().role());
+      *worker->status.description.mutable_role_state() = message.role_state();
+      worker->status.description.set_role(message.role_state().role());
       return;
     case wire::SessionResponse::kHello:
     case wire::SessionResponse::MESSAGE_NOT_SET:
