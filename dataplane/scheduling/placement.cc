@@ -11,9 +11,10 @@ namespace tidepool::scheduling {
 namespace {
 
 // Requests of other conductors are in the report only, ours may not be yet.
-uint32_t Requests(const WorkerView& worker) {
-  return std::max(worker.own_requests,
-                  worker.waiting_requests + worker.running_requests);
+uint64_t Requests(const WorkerView& worker) {
+  return std::max<uint64_t>(
+      worker.own_requests,
+      uint64_t{worker.waiting_requests} + worker.running_requests);
 }
 
 uint64_t PagesOf(const WorkerView& worker, uint64_t tokens) {
@@ -33,7 +34,7 @@ bool EverFits(const WorkerView& worker, uint32_t context_tokens) {
 }
 
 bool HasRoom(const WorkerView& worker, uint32_t context_tokens) {
-  const uint32_t requests = Requests(worker);
+  const uint64_t requests = Requests(worker);
   if (requests == 0) return true;  // whatever an old report says of its pages
   return requests < worker.max_requests &&
          PagesOf(worker, uint64_t{context_tokens} + 1) +
@@ -68,8 +69,10 @@ const WorkerView* BestDecode(const PlacementRequest& request,
   return best;
 }
 
-// Null with `exists` set: there are prefill workers, all at their bound.
-const WorkerView* BestPrefill(const WorkerView& decode,
+// Null with `exists` set: there are prefill workers that can hold the context,
+// all at their bound.
+const WorkerView* BestPrefill(const PlacementRequest& request,
+                              const WorkerView& decode,
                               std::span<const WorkerView> workers,
                               bool& exists) {
   const WorkerView* best = nullptr;
@@ -80,7 +83,7 @@ const WorkerView* BestPrefill(const WorkerView& decode,
   };
   for (const WorkerView& worker : workers) {
     if (!Eligible(worker, WorkerRole::kPrefill, decode.identity) ||
-        worker.excluded) {
+        worker.excluded || !EverFits(worker, request.context_tokens)) {
       continue;
     }
     exists = true;
@@ -122,7 +125,8 @@ Placement LeastLoadedPlacement::Place(
     return result;
   }
   bool prefill_exists = false;
-  const WorkerView* prefill = BestPrefill(*decode, workers, prefill_exists);
+  const WorkerView* prefill =
+      BestPrefill(request, *decode, workers, prefill_exists);
   if (prefill == nullptr && prefill_exists) {
     result.reason = PlacementReason::kNoRoom;
     result.explanation = "every prefill worker is at its bound";

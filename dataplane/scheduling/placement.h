@@ -50,7 +50,8 @@ struct PlacementRequest {
 // metrics label and in response headers.
 enum class PlacementReason {
   kLeastLoaded,      // prefill and decode workers chosen by load
-  kNoPrefillWorker,  // no prefill worker is ready: one decode worker does both
+  kNoPrefillWorker,  // no prefill worker is ready and large enough: one decode
+                     // worker does both
   kLastResort,       // only workers that failed this request before are left
   kNoReadyWorker,    // not placed: no decode worker is ready
   kNoRoom,           // not placed: every worker is at its bound

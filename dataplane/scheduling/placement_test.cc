@@ -84,6 +84,26 @@ TEST(LeastLoadedPlacementTest, SaysWhyNothingFits) {
             PlacementReason::kNoReadyWorker);
 }
 
+TEST(LeastLoadedPlacementTest, PassesOverAPrefillWorkerThatIsTooSmall) {
+  std::vector<WorkerView> workers = {Prefill(1), Prefill(2), Decode(3)};
+  workers[0].pages_total = workers[0].pages_free = 6;
+  workers[1].queued_prefill_tokens = 100'000;
+  EXPECT_EQ(Place({.context_tokens = 95}, workers).prefill, 1u);
+  EXPECT_EQ(Place({.context_tokens = 96}, workers).prefill, 2u);
+  workers[1].ready = false;
+  const Placement alone = Place({.context_tokens = 96}, workers);
+  EXPECT_FALSE(alone.prefill.has_value());
+  EXPECT_EQ(alone.decode, 3u);
+}
+
+TEST(LeastLoadedPlacementTest, AReportOfAnyNumbersIsJustALoad) {
+  std::vector<WorkerView> workers = {Decode(3), Decode(4)};
+  workers[0].waiting_requests = 0xFFFFFFFF;
+  workers[0].running_requests = 1;
+  workers[1].running_requests = 3;
+  EXPECT_EQ(Place({.context_tokens = 10}, workers).decode, 4u);
+}
+
 TEST(LeastLoadedPlacementTest, WaitsForABusyDecodeWorkersPages) {
   std::vector<WorkerView> workers = {Decode(3)};
   workers[0].running_requests = 1;

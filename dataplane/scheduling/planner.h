@@ -36,6 +36,9 @@ struct PlannerConfig {
   // A flip that has not ended by then is given up: the instance is asked to
   // go back to the role that it has.
   Duration flip_timeout = std::chrono::minutes(5);
+  // A pool that grew and whose new replica is not ready does not grow again
+  // sooner than this; other pools and flips go on meanwhile.
+  Duration growth_patience = std::chrono::minutes(5);
   // Statistics older than this are not acted on.
   Duration statistics_age_max = std::chrono::seconds(10);
 };
@@ -124,7 +127,9 @@ struct PoolPressure {
 };
 
 struct Plan {
-  std::vector<Move> moves;  // in the order in which to begin them
+  // In the order in which to begin them, what shrinks first; when one cannot
+  // be written down, those after it must wait for the next plan.
+  std::vector<Move> moves;
   PoolPressure pressure;
   // One line: why nothing moves, or what moves.
   std::string explanation;
