@@ -7,9 +7,10 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/status.h"
@@ -55,6 +56,10 @@ struct WatchOptions {
   std::string label_selector;
   std::string resource_version;                // where to begin; required
   Duration timeout = std::chrono::minutes(5);  // the server ends it then
+  // Without a line, bookmarks included, for this long it has broken:
+  // kDeadlineExceeded.
+  Duration silence_max = std::chrono::minutes(3);
+  std::stop_token stop;  // ends it at once: kCancelled
 };
 
 enum class EventType { kAdded, kModified, kDeleted, kBookmark };
@@ -71,6 +76,15 @@ struct DeleteOptions {
   std::optional<std::string> resource_version;  // precondition
   std::optional<int64_t> grace_period_seconds;
   std::string propagation = "Background";
+};
+
+// One call that ended, for metrics.
+struct CallRecord {
+  std::string_view verb;  // "get", "list", "watch", "apply", "create",
+                          // "replace", "patch", "delete"
+  ResourceType type;
+  Code code = Code::kOk;
+  Duration took{};
 };
 
 // Thread-safe; calls block, at most for the deadline given at construction

@@ -22,9 +22,24 @@ inline std::atomic<int64_t> allocations = 0;
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
+[[gnu::noinline]] void* operator new(size_t size, std::align_val_t alignment) {
+  tidepool::fakes::allocations.fetch_add(1, std::memory_order_relaxed);
+  void* memory = nullptr;
+  if (posix_memalign(&memory, static_cast<size_t>(alignment), size) == 0)
+    return memory;
+  throw std::bad_alloc();
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory,
+                                       std::align_val_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t,
+                                       std::align_val_t) noexcept {
   std::free(memory);
 }

@@ -1,0 +1,83 @@
+// Events of events.k8s.io/v1: what `kubectl describe` shows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "controller/kube/client.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/base/mutex.h"
+
+namespace tidepool::kube {
+
+struct EventSubject {
+  ResourceType type;
+  ObjectKey key;
+  std::string uid;
+};
+
+struct EventRecorderOptions {
+  std::string instance;  // who reports: the pod's name
+  // Equal events within this time become one series.
+  Duration series_gap = std::chrono::minutes(6);
+  size_t series_max = 1024;  // remembered; beyond, the oldest is forgotten
+  // New events per subject: this many at once, then one per `refill`; beyond,
+  // they are dropped and counted.
+  int burst = 20;
+  Duration refill = std::chrono::seconds(30);
+};
+
+// Best effort: one write per call at most, whose failure is logged alone. Equal
+// events (subject, type, reason, action, note) are written when their count
+// reaches a power of two. Thread-safe.
+class EventRecorder {
+ public:
+  enum class Type { kNormal, kWarning };
+
+  // `client` and `clock` must outlive it. `unix_seconds` gives the time that
+  // people read.
+  EventRecorder(EventRecorderOptions options, Client& client,
+                const Clock& clock, std::function<double()> unix_seconds);
+
+  // `reason` and `action` are CamelCase from closed sets; `note` is cut at
+  // 1,024 bytes.
+  void Record(const EventSubject& subject, Type type, std::string_view reason,
+              std::string_view action, std::string_view note);
+
+  uint64_t dropped_total() const;
+
+ private:
+  struct Series {
+    ObjectKey event;  // as written
+    uint32_t count = 1;
+    TimePoint last;
+  };
+  struct Bucket {
+    double tokens = 0;
+    TimePoint at;
+  };
+
+  bool TakeToken(const std::string& uid, TimePoint now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Forget(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteNew(const EventSubject& subject, const ObjectKey& event, Type type,
+                std::string_view reason, std::string_view action,
+                std::string_view note);
+  void WriteCount(const ObjectKey& event, uint32_t count);
+
+  const EventRecorderOptions options_;
+  Client& client_;
+  const Clock& clock_;
+  const std::function<double()> unix_seconds_;
+  mutable Mutex mutex_;
+  std::map<std::string, Series> series_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Bucket> buckets_ ABSL_GUARDED_BY(mutex_);
+  uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace tidepool::kube

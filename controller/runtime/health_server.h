@@ -1,0 +1,35 @@
+// /healthz, /readyz and /metrics of a controller.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "dataplane/base/status.h"
+
+namespace tidepool::runtime {
+
+struct HealthServerOptions {
+  std::string host = "0.0.0.0";  // an address
+  uint16_t port = 0;             // 0: any free one
+  // An error makes the answer 503 with its message. Called on the server's
+  // thread; must not block.
+  std::function<Status()> healthy;       // null: always
+  std::function<Status()> ready;         // null: always
+  std::function<std::string()> metrics;  // text format of Prometheus
+};
+
+// Answers one request after the other on one thread; clients that are slow or
+// say too much are cut.
+class HealthServer {
+ public:
+  // Errors: kInvalidArgument (no address), kUnavailable (port in use).
+  static StatusOr<std::unique_ptr<HealthServer>> Start(
+      HealthServerOptions options);
+  virtual ~HealthServer() = default;
+
+  virtual uint16_t port() const = 0;
+};
+
+}  // namespace tidepool::runtime
