@@ -78,10 +78,12 @@ void InboundConnection::OnReady() {
     if (const auto flushed = writer_.Flush(fd_.get()); !flushed.ok())
       return Close(flushed.status());
     if (budget == 0 || OnlyAcknowledges()) break;
+    const uint64_t before = budget;
     const StatusOr<bool> more = Step(budget);
     if (!more.ok()) return Close(more.status());
+    // Part of a slice is progress, too.
+    if (budget < before) last_progress_ = Clock::Monotonic().Now();
     if (!*more) break;
-    last_progress_ = Clock::Monotonic().Now();
   }
   if (const auto flushed = writer_.Flush(fd_.get()); !flushed.ok())
     return Close(flushed.status());
