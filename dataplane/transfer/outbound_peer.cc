@@ -49,8 +49,13 @@ OutboundPeer::OutboundPeer(EventLoop& loop, Counters& counters,
       on_info_(std::move(on_info)) {}
 
 OutboundPeer::~OutboundPeer() {
-  EndAll(Code::kCancelled, OkStatus());
+  EndAll(ErrorOf(Code::kCancelled));
   if (retry_timer_) loop_.CancelTimer(*retry_timer_);
+}
+
+Status OutboundPeer::ErrorOf(Code code) const {
+  return MakeError(code, "transfer to {}: {}", config_.peer.address,
+                   Describe(code));
 }
 
 void OutboundPeer::Report(bool connected, std::string reason) {
@@ -87,13 +92,13 @@ void OutboundPeer::OnLinkLost(const Status& reason, bool permanent) {
     failures_ = 0;
     LOG_WARNING("transfer: {} unreachable: {}", config_.peer.address,
                 MessageOf(reason));
-    return EndAll(permanent ? Code::kFailedPrecondition : Code::kUnavailable,
-                  Annotate(reason, config_.peer.address));
+    return EndAll(MakeError(
+        permanent ? Code::kFailedPrecondition : Code::kUnavailable,
+        "transfer to {}: {}", config_.peer.address, MessageOf(reason)));
   }
-  unsent_.clear();
   for (auto& [id, batch] : batches_) {
     batch->next = 0;
-    unsent_.push_back(id);
+    unsent_.insert(id);
   }
   const Duration pause = options_.connect_backoff * (1 << (failures_ - 1));
   retry_timer_ = loop_.RunAt(Clock::Monotonic().Now() + pause, [this] {
@@ -108,7 +113,7 @@ void OutboundPeer::Add(std::unique_ptr<OutboundBatch> added) {
   batch.open = batch.batch.slices.size();
   batch.result.slices.resize(batch.open);
   batches_.emplace(id, std::move(added));
-  unsent_.push_back(id);
+  unsent_.insert(id);
   batch.deadline_timer = loop_.RunAt(batch.batch.deadline, [this, id] {
     batches_.at(id)->deadline_timer.reset();
     End(id, Code::kDeadlineExceeded);
@@ -121,11 +126,7 @@ void OutboundPeer::Add(std::unique_ptr<OutboundBatch> added) {
 bool OutboundPeer::End(SubmissionId id, Code code) {
   const auto found = batches_.find(id);
   if (found == batches_.end()) return false;
-  OutboundBatch& batch = *found->second;
-  if (link_ != nullptr) link_->Withdraw(id);
-  for (size_t i = 0; i < batch.result.slices.size(); ++i)
-    Settle(batch, i, code);
-  Finish(batch, OkStatus());
+  EndBatch(*found->second, ErrorOf(code));
   return true;
 }
 
@@ -137,14 +138,15 @@ void OutboundPeer::EndRegion(RegionId region) {
   for (const SubmissionId id : ids) End(id, Code::kCancelled);
 }
 
-void OutboundPeer::EndAll(Code code, const Status& why) {
-  while (!batches_.empty()) {
-    OutboundBatch& batch = *batches_.begin()->second;
-    if (link_ != nullptr) link_->Withdraw(batch.id);
-    for (size_t i = 0; i < batch.result.slices.size(); ++i)
-      Settle(batch, i, code);
-    Finish(batch, why);
-  }
+void OutboundPeer::EndAll(const Status& why) {
+  while (!batches_.empty()) EndBatch(*batches_.begin()->second, why);
+}
+
+void OutboundPeer::EndBatch(OutboundBatch& batch, const Status& why) {
+  if (link_ != nullptr) link_->Withdraw(batch.id);
+  for (size_t i = 0; i < batch.result.slices.size(); ++i)
+    Settle(batch, i, why.code());
+  Finish(batch, why);
 }
 
 void OutboundPeer::Settle(OutboundBatch& batch, size_t slice, Code code) {
@@ -167,14 +169,16 @@ void OutboundPeer::Finish(OutboundBatch& batch, const Status& why) {
       [](const SliceResult& slice) { return slice.code != Code::kOk; });
   if (failed != batch.result.slices.end()) {
     const size_t index = failed - batch.result.slices.begin();
+    // What was refused earlier is the first error, whatever ended the rest.
     batch.result.status =
-        !why.ok()
+        failed->code == why.code()
             ? why
             : MakeError(failed->code, "transfer to {}: slice {}: {}",
                         config_.peer.address, index, Describe(failed->code));
   }
   if (batch.deadline_timer) loop_.CancelTimer(*batch.deadline_timer);
   counters_.pending_slices -= batch.result.slices.size();
+  unsent_.erase(batch.id);
   const auto node = batches_.extract(batch.id);
   node.mapped()->completion(std::move(node.mapped()->result));
 }
@@ -185,10 +189,10 @@ void OutboundPeer::OnAck(const Ack& ack) {
   const auto found = batches_.find(ack.batch);
   if (found != batches_.end()) {
     OutboundBatch& batch = *found->second;
-    const size_t count = batch.result.slices.size();
+    const size_t sent = batch.next;
     for (size_t i = 0; i < ack.codes.size(); ++i) {
       const size_t slice = size_t{ack.first_slice} + i;
-      if (slice < count) Settle(batch, slice, ack.codes[i]);
+      if (slice < sent) Settle(batch, slice, ack.codes[i]);
     }
     if (batch.open == 0) Finish(batch, OkStatus());
   }
@@ -197,16 +201,13 @@ void OutboundPeer::OnAck(const Ack& ack) {
 
 OutboundBatch* OutboundPeer::NextToSend() {
   while (!unsent_.empty()) {
-    const auto found = batches_.find(unsent_.front());
-    if (found != batches_.end()) {
-      OutboundBatch& batch = *found->second;
-      const auto& slices = batch.result.slices;
-      while (batch.next < slices.size() &&
-             slices[batch.next].code != Code::kUnknown)
-        ++batch.next;
-      if (batch.next < slices.size()) return &batch;
-    }
-    unsent_.pop_front();
+    OutboundBatch& batch = *batches_.at(*unsent_.begin());
+    const auto& slices = batch.result.slices;
+    while (batch.next < slices.size() &&
+           slices[batch.next].code != Code::kUnknown)
+      ++batch.next;
+    if (batch.next < slices.size()) return &batch;
+    unsent_.erase(unsent_.begin());
   }
   return nullptr;
 }

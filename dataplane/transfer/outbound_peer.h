@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "dataplane/transfer/counters.h"
@@ -44,7 +44,6 @@ class OutboundPeer : public OutboundLink::Owner {
   // False if no such batch is open.
   bool End(SubmissionId id, Code code);
   void EndRegion(RegionId region);
-  void EndAll(Code code, const Status& why);
 
  private:
   void OnLinkReady(Transport transport, std::string reason) override;
@@ -56,6 +55,11 @@ class OutboundPeer : public OutboundLink::Owner {
   OutboundBatch* NextToSend();
   OutgoingFrame BuildFrame(OutboundBatch& batch);
   void Settle(OutboundBatch& batch, size_t slice, Code code);
+  // Settles what is open of a batch, or of all of them.
+  void EndBatch(OutboundBatch& batch, const Status& why);
+  void EndAll(const Status& why);
+  Status ErrorOf(Code code) const;
+  // All slices are settled.
   void Finish(OutboundBatch& batch, const Status& why);
   void Report(bool connected, std::string reason);
 
@@ -70,8 +74,8 @@ class OutboundPeer : public OutboundLink::Owner {
   uint32_t failures_ = 0;  // in a row, without an acknowledgement between
   PeerInfo info_;
   std::map<SubmissionId, std::unique_ptr<OutboundBatch>> batches_;
-  std::deque<SubmissionId> unsent_;  // have slices to send
-  size_t unacknowledged_ = 0;        // slices sent over this link
+  std::set<SubmissionId> unsent_;  // of batches_, may have slices to send
+  size_t unacknowledged_ = 0;      // slices sent over this link
 };
 
 }  // namespace tidepool::transfer::internal

@@ -301,8 +301,9 @@ StatusOr<Ack> ParseAck(std::span<const std::byte> head) {
   ack.codes.resize(count);
   for (Code& code : ack.codes) {
     const auto value = in.Get<uint8_t>();
-    if (value > kMaxCode)
-      return InvalidArgument("ack frame: unknown code {}", value);
+    // kUnknown is the mark of a slice that is not answered yet.
+    if (value > kMaxCode || value == static_cast<uint8_t>(Code::kUnknown))
+      return InvalidArgument("ack frame: no result {}", value);
     code = static_cast<Code>(value);
   }
   RETURN_IF_ERROR(in.Done("ack"));

@@ -90,7 +90,7 @@ struct WriteHead {
   std::vector<WireSlice> slices;
 };
 
-// One code per slice of the frame it answers, in order.
+// One code per slice of the frame it answers, in order; never kUnknown.
 struct Ack {
   uint64_t batch = 0;
   uint32_t first_slice = 0;

@@ -84,6 +84,12 @@ TEST(WireTest, RefusesSlicesOfImpossibleSizes) {
   }
 }
 
+TEST(WireTest, RefusesAcknowledgementsThatSayNothing) {
+  EXPECT_TRUE(ParseAck(HeadOf(Encode(Ack{.codes = {Code::kOk}}))).ok());
+  for (const Code code : {Code::kUnknown, static_cast<Code>(17)})
+    EXPECT_FALSE(ParseAck(HeadOf(Encode(Ack{.codes = {code}}))).ok());
+}
+
 TEST(WireTest, LongTextsAreCut) {
   const Bytes frame = Encode(
       Goodbye{.code = Code::kInternal, .message = std::string(100000, 'x')});
