@@ -97,10 +97,11 @@ struct Batch {
 };
 
 // kOk: written, verified and acknowledged. kPermissionDenied: no such right
-// (id, MAC, incarnation or generation). kFailedPrecondition: revoked, expired,
-// or the peer cannot read this memory. kOutOfRange: no such extent. kDataLoss:
-// arrived damaged. kUnavailable: the peer cannot be reached.
-// kDeadlineExceeded, kCancelled.
+// (MAC, incarnation or generation). kFailedPrecondition: unknown, revoked,
+// expired, the peer cannot read this memory, or another process has its
+// address. kOutOfRange: no such extent. kDataLoss: arrived damaged. kAborted:
+// another write to the extent overtook it. kUnavailable: the peer cannot be
+// reached. kDeadlineExceeded, kCancelled.
 struct SliceResult {
   Code code = Code::kUnknown;
   uint64_t checksum = 0;  // Checksum64 of the slice as sent; valid if kOk
@@ -156,8 +157,8 @@ struct MessengerStats {
 };
 
 // Source and destination of transfers. Thread-safe; no call waits for the
-// network. Source: Mooncake
-// (FAST'25) §3.2.2 (the messenger streams KV between nodes' memories).
+// network. Source: Mooncake (FAST'25) §3.2.2 (the messenger streams KV between
+// nodes' memories).
 class Messenger {
  public:
   virtual ~Messenger() = default;
@@ -223,7 +224,7 @@ class Messenger {
 
 // A messenger over TCP and, between processes of one host, shared memory. Owns
 // one thread; its destructor ends what is pending as kCancelled.
-// Errors: kInvalidArgument (host), kUnavailable (port in use).
+// Errors: kInvalidArgument (host), kAlreadyExists (port in use), kUnavailable.
 StatusOr<std::unique_ptr<Messenger>> CreateSocketMessenger(
     const MessengerOptions& options);
 

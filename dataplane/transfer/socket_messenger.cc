@@ -208,20 +208,6 @@ StatusOr<Received> SocketMessenger::ReceivedDigest(
 StatusOr<PeerId> SocketMessenger::Connect(const PeerAddress& peer,
                                           TransportPolicy policy) {
   ASSIGN_OR_RETURN(const SocketAddress address, ParseAddress(peer.address));
-  PeerKey key(peer.address, peer.incarnation, policy);
-  PeerId id;
-  {
-    const MutexLock lock(&mutex_);
-    if (const auto found = peer_ids_.find(key); found != peer_ids_.end())
-      return found->second;
-    if (peer_ids_.size() >= options_.max_peers)
-      return ResourceExhausted("connect to {}: {} peers already", peer.address,
-                               options_.max_peers);
-    id = next_id_++;
-    peer_ids_[key] = id;
-    peer_records_[id] = {.key = std::move(key),
-                         .info = {.reason = "connecting"}};
-  }
   LinkConfig config{.address = address,
                     .peer = peer,
                     .policy = policy,
@@ -230,6 +216,19 @@ StatusOr<PeerId> SocketMessenger::Connect(const PeerAddress& peer,
                     .hello_timeout = options_.hello_timeout,
                     .stall_timeout = options_.stall_timeout,
                     .shareable = [this] { return Shareable(); }};
+  PeerKey key(peer.address, peer.incarnation, policy);
+
+  // Held until the peer is on its way to the loop: whoever learns its id here
+  // may submit to it at once.
+  const MutexLock lock(&mutex_);
+  if (const auto found = peer_ids_.find(key); found != peer_ids_.end())
+    return found->second;
+  if (peer_ids_.size() >= options_.max_peers)
+    return ResourceExhausted("connect to {}: {} peers already", peer.address,
+                             options_.max_peers);
+  const PeerId id = next_id_++;
+  peer_ids_[key] = id;
+  peer_records_[id] = {.key = std::move(key), .info = {.reason = "connecting"}};
   loop_->Post([this, id, config = std::move(config)]() mutable {
     AddPeer(id, std::move(config));
   });
