@@ -1,5 +1,6 @@
 #include "dataplane/base/config.h"
 
+#include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +17,8 @@
 namespace tidepool {
 namespace {
 
+constexpr std::string_view kText = "TEXT";
+
 template <typename T>
 StatusOr<T> ParseNumber(std::string_view text) {
   T value{};
@@ -28,11 +31,30 @@ StatusOr<T> ParseNumber(std::string_view text) {
   return value;
 }
 
-bool IsSecret(std::string_view name) {
-  return name.find("key") != name.npos || name.find("token") != name.npos;
+// Quotes what YAML would take for something else.
+std::string ToYaml(const std::vector<std::string>& values, bool is_list) {
+  YAML::Emitter out;
+  out.SetSeqFormat(YAML::Flow);
+  if (is_list) out << YAML::BeginSeq;
+  for (const std::string& value : values) out << value;
+  if (is_list) out << YAML::EndSeq;
+  return out.c_str();
 }
 
 }  // namespace
+
+bool OptionSet::Option::IsSecret() const {
+  return type.starts_with(kText) &&
+         (name.ends_with("key") || name.ends_with("token"));
+}
+
+std::string OptionSet::Option::Show() const {
+  std::vector<std::string> shown = values();
+  if (IsSecret())
+    for (std::string& value : shown)
+      if (!value.empty()) value = "***";
+  return ToYaml(shown, is_list);
+}
 
 StatusOr<uint64_t> ParseBytes(std::string_view text) {
   const size_t digits_end = text.find_first_not_of("0123456789");
@@ -72,19 +94,23 @@ OptionSet::Option& OptionSet::Add(std::string name, std::string type,
   return options_.back();
 }
 
-OptionSet::Option* OptionSet::Find(std::string_view name) {
+const OptionSet::Option* OptionSet::Find(std::string_view name) const {
   const auto found = std::ranges::find(options_, name, &Option::name);
   return found == options_.end() ? nullptr : &*found;
 }
 
+OptionSet::Option* OptionSet::Find(std::string_view name) {
+  return const_cast<Option*>(std::as_const(*this).Find(name));
+}
+
 void OptionSet::AddString(std::string name, std::string& target,
                           std::string help) {
-  Option& option = Add(std::move(name), "TEXT", std::move(help));
+  Option& option = Add(std::move(name), std::string(kText), std::move(help));
   option.set = [&target](const std::string& text) {
     target = text;
     return OkStatus();
   };
-  option.show = [&target] { return target; };
+  option.values = [&target] { return std::vector{target}; };
 }
 
 void OptionSet::AddChoice(std::string name, std::string& target,
@@ -99,7 +125,7 @@ void OptionSet::AddChoice(std::string name, std::string& target,
     target = text;
     return OkStatus();
   };
-  option.show = [&target] { return target; };
+  option.values = [&target] { return std::vector{target}; };
 }
 
 void OptionSet::AddInt(std::string name, int64_t& target, IntRange range,
@@ -113,7 +139,7 @@ void OptionSet::AddInt(std::string name, int64_t& target, IntRange range,
     target = value;
     return OkStatus();
   };
-  option.show = [&target] { return std::to_string(target); };
+  option.values = [&target] { return std::vector{std::to_string(target)}; };
 }
 
 void OptionSet::AddDouble(std::string name, double& target, DoubleRange range,
@@ -127,7 +153,7 @@ void OptionSet::AddDouble(std::string name, double& target, DoubleRange range,
     target = value;
     return OkStatus();
   };
-  option.show = [&target] { return fmt::format("{}", target); };
+  option.values = [&target] { return std::vector{fmt::format("{}", target)}; };
 }
 
 void OptionSet::AddBool(std::string name, bool& target, std::string help) {
@@ -139,7 +165,9 @@ void OptionSet::AddBool(std::string name, bool& target, std::string help) {
     target = text == "true";
     return OkStatus();
   };
-  option.show = [&target] { return std::string(target ? "true" : "false"); };
+  option.values = [&target] {
+    return std::vector<std::string>{target ? "true" : "false"};
+  };
 }
 
 void OptionSet::AddStrings(std::string name, std::vector<std::string>& target,
@@ -151,12 +179,7 @@ void OptionSet::AddStrings(std::string name, std::vector<std::string>& target,
     return OkStatus();
   };
   option.clear = [&target] { target.clear(); };
-  option.show = [&target] {
-    std::string list = "[";
-    for (const std::string& item : target)
-      list += (list.size() > 1 ? ", " : "") + item;
-    return list + "]";
-  };
+  option.values = [&target] { return target; };
 }
 
 void OptionSet::AddBytes(std::string name, uint64_t& target, IntRange range,
@@ -171,7 +194,7 @@ void OptionSet::AddBytes(std::string name, uint64_t& target, IntRange range,
     target = value;
     return OkStatus();
   };
-  option.show = [&target] { return std::to_string(target); };
+  option.values = [&target] { return std::vector{std::to_string(target)}; };
 }
 
 void OptionSet::AddPositional(std::string name,
@@ -293,19 +316,23 @@ Status OptionSet::ApplyFile(const std::string& path) {
 }
 
 bool OptionSet::WasSet(std::string_view name) const {
-  const auto found = std::ranges::find(options_, name, &Option::name);
-  return found != options_.end() && found->was_set;
+  const Option* const found = Find(name);
+  return found != nullptr && found->was_set;
 }
 
 std::string OptionSet::Effective() const {
   std::string text;
-  for (const Option& option : options_) {
-    const std::string value = option.show();
-    text += fmt::format("{}: {}\n", option.name,
-                        IsSecret(option.name) && !value.empty() && value != "[]"
-                            ? "***"
-                            : value);
-  }
+  for (const Option& option : options_)
+    text += fmt::format("{}: {}\n", option.name, option.Show());
+  return text;
+}
+
+std::string OptionSet::ConfigFor(const OptionSet& other) const {
+  std::string text;
+  for (const Option& option : options_)
+    if (other.Find(option.name) != nullptr)
+      text += fmt::format("{}: {}\n", option.name,
+                          ToYaml(option.values(), option.is_list));
   return text;
 }
 
@@ -320,11 +347,13 @@ std::string OptionSet::Help() const {
     text += fmt::format("  {:<34} {}\n", left, help);
   };
   for (const Option& option : options_) {
-    const std::string value = option.show();
+    const std::vector<std::string> values = option.values();
+    const bool has_default = std::ranges::any_of(
+        values, [](const std::string& value) { return !value.empty(); });
     row(fmt::format("--{} {}", option.name, option.type),
-        value.empty() || IsSecret(option.name)
-            ? option.help
-            : fmt::format("{} [{}]", option.help, value));
+        has_default && !option.IsSecret()
+            ? fmt::format("{} [{}]", option.help, fmt::join(values, ", "))
+            : option.help);
   }
   row("--config FILE", "YAML file of these options; flags win");
   row("--print-config", "print the options in force and exit");

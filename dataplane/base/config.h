@@ -67,8 +67,12 @@ class OptionSet {
 
   // True if a flag or the file set `name`.
   bool WasSet(std::string_view name) const;
-  // `name: value` lines, YAML, secrets (names with `key` or `token`) masked.
+  // YAML of all options as they are, secrets (texts whose names end in `key` or
+  // `token`) masked.
   std::string Effective() const;
+  // YAML of those that `other` knows by the same names, unmasked: what the
+  // program of `other` takes with --config to have them as they are here.
+  std::string ConfigFor(const OptionSet& other) const;
   std::string Help() const;
 
  private:
@@ -78,13 +82,18 @@ class OptionSet {
     bool is_list = false;
     // Parses and stores one value; lists append.
     std::function<Status(const std::string&)> set;
-    std::function<void()> clear;  // lists only
-    std::function<std::string()> show;
+    std::function<void()> clear;                       // lists only
+    std::function<std::vector<std::string>()> values;  // one if no list
     bool was_set = false;
+
+    bool IsSecret() const;
+    // Its values, masked if secret, as YAML.
+    std::string Show() const;
   };
 
   Option& Add(std::string name, std::string type, std::string help);
   Option* Find(std::string_view name);
+  const Option* Find(std::string_view name) const;
   Status ApplyFlags(int argc, const char* const* argv,
                     std::optional<std::string>& config_path,
                     std::optional<std::string>& answer);

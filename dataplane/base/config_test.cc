@@ -120,10 +120,30 @@ TEST_F(OptionSetTest, BadFilesAreNamedWithTheLine) {
 }
 
 TEST_F(OptionSetTest, EffectiveMasksSecrets) {
-  std::string key = "s3cret";
-  options_.AddString("api-key", key, "key");
-  EXPECT_THAT(options_.Effective(), HasSubstr("api-key: ***"));
+  std::string key = "s3cret", key_file = "keys";
+  std::vector<std::string> keys = {"s3cret", "s4cret"};
+  int64_t tokens = 5;
+  options_.AddString("hub-token", key, "key");
+  options_.AddStrings("api-key", keys, "keys");
+  options_.AddString("api-key-file", key_file, "file");
+  options_.AddInt("max-tokens", tokens, {0, 9}, "tokens");
+  EXPECT_THAT(options_.Effective(), Not(HasSubstr("cret")));
+  EXPECT_THAT(options_.Help(), Not(HasSubstr("cret")));
+  EXPECT_THAT(options_.Effective(), HasSubstr("api-key: [\"***\", \"***\"]"));
+  EXPECT_THAT(options_.Effective(), HasSubstr("api-key-file: keys"));
+  EXPECT_THAT(options_.Effective(), HasSubstr("max-tokens: 5"));
   EXPECT_THAT(options_.Effective(), HasSubstr("port: 8000"));
+}
+
+TEST_F(OptionSetTest, WhatIsPrintedIsAConfigFile) {
+  config_.model = "";
+  config_.workers = {"d=[::1]:80", "a: b"};
+  const std::string path = WriteFile(options_.Effective());
+  config_.workers = {};
+  const auto outcome = Parse({"--config", path.c_str()});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(config_.model, "");
+  EXPECT_THAT(config_.workers, ElementsAre("d=[::1]:80", "a: b"));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
+#include <utility>
 
 #include "dataplane/base/file.h"
 #include "dataplane/cli/child_process.h"
@@ -27,11 +27,14 @@ using std::chrono::seconds;
 
 constexpr size_t kRestartsMax = 5;
 constexpr Duration kRestartWindow = minutes(10);
-constexpr Duration kStartTimeout = seconds(60);  // until a port listens
+constexpr Duration kStartTimeout = seconds(60);  // until a worker listens
 constexpr Duration kWorkerStopTimeout = seconds(15);
 constexpr Duration kProbeInterval = milliseconds(250);
+// Names within the run folder.
+constexpr const char* kWorkerConfig = "worker.yaml";
+constexpr const char* kConductorConfig = "conductor.yaml";
 
-// A private folder for the fleet's ready files, removed at the end.
+// A private folder for the fleet's ready and config files, removed at the end.
 class RunFolder {
  public:
   static StatusOr<std::unique_ptr<RunFolder>> Create() {
@@ -59,7 +62,16 @@ std::string AddressFrom(const std::string& path) {
   std::ifstream file(path);
   if (!file) return "";
   const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-  return json.is_object() ? json.value("address", "") : "";
+  const auto address = json.find("address");
+  return address != json.end() && address->is_string()
+             ? address->get<std::string>()
+             : "";
+}
+
+// A full disk behind the log must not end the fleet, as an exception would.
+void Print(std::FILE* file, std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), file);
+  std::fflush(file);
 }
 
 std::string ProgramBeside(const std::string& name) {
@@ -76,7 +88,7 @@ class Fleet {
   Status Run() {
     for (int64_t i = 0; i < config_.prefill; ++i) AddWorker("prefill", i);
     for (int64_t i = 0; i < config_.decode; ++i) AddWorker("decode", i);
-    Status failure;
+    Status failure = WriteConfigs();
     for (Member& member : members_)
       if (failure.ok()) failure = Start(member);
     while (failure.ok() && !stop_) {
@@ -103,6 +115,13 @@ class Fleet {
     bool listening = false;
   };
 
+  Status WriteConfigs() {
+    RETURN_IF_ERROR(WriteFileAtomically(folder_.Path(kWorkerConfig),
+                                        config_.worker_config));
+    return WriteFileAtomically(folder_.Path(kConductorConfig),
+                               config_.conductor_config);
+  }
+
   void AddWorker(const std::string& role, int64_t index) {
     Member member;
     member.name = fmt::format("{}-{}", role, index);
@@ -113,9 +132,9 @@ class Fleet {
                    "--host",
                    "127.0.0.1",
                    "--ready-file",
-                   member.ready_file};
-    member.argv.insert(member.argv.end(), config_.worker_flags.begin(),
-                       config_.worker_flags.end());
+                   member.ready_file,
+                   "--config",
+                   folder_.Path(kWorkerConfig)};
     members_.push_back(std::move(member));
   }
 
@@ -129,14 +148,12 @@ class Fleet {
                    config_.host,
                    "--ready-file",
                    member.ready_file,
-                   "--drain-timeout",
-                   std::to_string(config_.drain_timeout_s)};
+                   "--config",
+                   folder_.Path(kConductorConfig)};
     for (const Member& worker : members_) {
       member.argv.push_back("--worker");
       member.argv.push_back(worker.name + "=" + worker.address);
     }
-    member.argv.insert(member.argv.end(), config_.conductor_flags.begin(),
-                       config_.conductor_flags.end());
     members_.push_back(std::move(member));
   }
 
@@ -174,11 +191,17 @@ class Fleet {
   // Passes a child's lines on; a progress line of ours is ended first.
   void Relay(Member& member) {
     if (!member.output_open) return;
-    member.output_open = member.child->ReadLines([&](std::string_view line) {
-      if (progress_shown_) std::fputc('\n', stderr);
-      progress_shown_ = false;
-      fmt::print(stderr, "{:<11}| {}\n", member.name, line);
-    });
+    member.output_open = member.child->ReadLines(
+        [&](std::string_view line) { Say(member, line); });
+  }
+
+  void Say(const Member& member, std::string_view line) {
+    EndProgress();
+    Print(stderr, fmt::format("{:<11}| {}\n", member.name, line));
+  }
+
+  void EndProgress() {
+    if (std::exchange(progress_shown_, false)) Print(stderr, "\n");
   }
 
   Status Supervise() {
@@ -209,7 +232,9 @@ class Fleet {
     if (!address.empty()) {
       member.address = address;
       member.listening = true;
-    } else if (now - member.started > kStartTimeout) {
+    } else if (member.is_worker && now - member.started > kStartTimeout) {
+      // The conductor may wait for a download that a worker is at, which has
+      // its own bound.
       return DeadlineExceeded("{} did not listen within 60 s", member.name);
     }
     return OkStatus();
@@ -232,8 +257,7 @@ class Fleet {
     const seconds pause(1 << member.restarts.size());
     member.restarts.push_back(now);
     member.start_at = now + pause;
-    fmt::print(stderr, "{:<11}| {}; starting again in {} s\n", member.name, end,
-               pause.count());
+    Say(member, fmt::format("{}; starting again in {} s", end, pause.count()));
     return OkStatus();
   }
 
@@ -266,11 +290,17 @@ class Fleet {
   LoadState LoadStateFrom(const std::string& body) const {
     LoadState state;
     const nlohmann::json json = nlohmann::json::parse(body, nullptr, false);
-    if (!json.is_object() || !json.contains("workers")) return state;
-    for (const nlohmann::json& worker : json["workers"]) {
-      const bool ready = worker.value("ready", false);
-      state.ready += ready;
-      state.progress += ready ? 1 : worker.value("load_progress", 0.0);
+    const auto workers = json.find("workers");
+    if (workers == json.end()) return state;
+    for (const nlohmann::json& worker : *workers) {
+      const auto ready = worker.find("ready");
+      const auto progress = worker.find("load_progress");
+      if (ready != worker.end() && *ready == true) {
+        ++state.ready;
+        state.progress += 1;
+      } else if (progress != worker.end() && progress->is_number()) {
+        state.progress += progress->get<double>();
+      }
     }
     state.progress /= static_cast<double>(members_.size() - 1);
     return state;
@@ -292,21 +322,17 @@ class Fleet {
                     100 * state.progress, state.ready, members_.size() - 1);
     if (line == last_progress_) return;
     last_progress_ = line;
-    fmt::print(stderr, "{}{}", terminal ? "\r" : "", line);
-    if (!terminal) std::fputc('\n', stderr);
-    std::fflush(stderr);
+    Print(stderr, terminal ? "\r" + line : line + "\n");
     progress_shown_ = terminal;
   }
 
   Status Announce(const std::string& url) {
-    if (progress_shown_) std::fputc('\n', stderr);
-    progress_shown_ = false;
+    EndProgress();
     std::string shape = fmt::format("{} decode", config_.decode);
     if (config_.prefill > 0)
       shape = fmt::format("{} prefill, {}", config_.prefill, shape);
-    fmt::print("Tidepool serves {} at {} ({})\n", config_.model_name, url,
-               shape);
-    std::fflush(stdout);
+    Print(stdout, fmt::format("Tidepool serves {} at {} ({})\n",
+                              config_.model_name, url, shape));
     if (config_.ready_file.empty()) return OkStatus();
     const nlohmann::json ready = {{"url", url}};
     return Annotate(
@@ -316,8 +342,7 @@ class Fleet {
 
   // The conductor first, so that its streams end while workers still run.
   void StopAll() {
-    if (progress_shown_) std::fputc('\n', stderr);
-    progress_shown_ = false;
+    EndProgress();
     stop_ = false;  // from here on a signal means: at once
     StopMembers(false, seconds(config_.drain_timeout_s + 5));
     StopMembers(true, kWorkerStopTimeout);

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/status.h"
@@ -16,9 +15,11 @@ struct FleetConfig {
   int64_t decode = 1;
   std::string host = "127.0.0.1";
   int64_t port = 8000;
-  std::string model_name;                    // for people
-  std::vector<std::string> worker_flags;     // given to every worker
-  std::vector<std::string> conductor_flags;  // given to the conductor
+  std::string model_name;  // for people
+  // What every worker, and the conductor, is told besides roles, addresses and
+  // ready files: YAML for their --config, kept from other users since it has
+  // the API keys.
+  std::string worker_config, conductor_config;
   // The conductor finishes its streams within this time after SIGTERM.
   int64_t drain_timeout_s = 30;
   // Written as `{"url": …}` once requests are served; "" writes nothing.

@@ -1,24 +1,27 @@
 #include "dataplane/conductor/conductor_options.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <charconv>
-#include <limits>
 
 #include "dataplane/base/config.h"
 
 namespace tidepool::conductor {
 namespace {
 
-constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 constexpr int64_t kDayMs = 24 * 3600 * 1000;
 
-bool IsLoopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
+// By name or number only: what `127.example.org` is, the resolver decides.
+bool IsLoopback(const std::string& host) {
+  in_addr address;
+  return host == "localhost" || host == "::1" ||
+         (inet_pton(AF_INET, host.c_str(), &address) == 1 &&
+          host.starts_with("127."));
 }
 
 // Options whose types differ from those of the structures they end up in.
 struct RawOptions {
-  int64_t port = 8000;
   int64_t http_threads = 1;
   uint64_t max_body_size = HttpServerOptions{}.body_bytes_max;
   uint64_t max_header_size = HttpServerOptions{}.header_bytes_max;
@@ -30,68 +33,40 @@ struct RawOptions {
   int64_t request_timeout_s = 600;
 };
 
-void AddServing(OptionSet& options, ConductorConfig& config) {
-  options.AddString("model", config.model,
-                    "Model folder, hf:ORG/NAME[@REV] or demo; required. Only "
-                    "its configuration and tokenizer are read.");
-  options.AddStrings("served-model-name", config.served_model_names,
-                     "Name of the model in the API; the first is in metrics.");
-  options.AddInt("max-model-len", config.max_model_len, {0, kInt32Max},
-                 "Longest prompt and output together; 0: as the model says.");
-  options.AddString("download-dir", config.download_dir,
-                    "Where models of the hub are kept.");
-  options.AddStrings("worker", config.workers,
-                     "Worker as [NAME=]HOST:PORT; at least one.");
-  options.AddStrings("api-key", config.api_keys,
-                     "Key that clients must present as a bearer token.");
-  options.AddString("api-key-file", config.api_key_file,
-                    "File with one such key a line.");
-  options.AddBool("no-auth", config.no_auth,
-                  "Serve beyond loopback without API keys.");
-}
-
 void AddLimits(OptionSet& options, ConductorConfig& config, RawOptions& raw) {
-  options.AddString("host", config.http.host, "Address to listen on.");
-  options.AddInt("port", raw.port, {0, 65535}, "Port; 0: any free one.");
   options.AddInt("http-threads", raw.http_threads, {1, 256},
-                 "Threads that serve connections.");
+                 "threads that serve connections");
   options.AddInt("tokenizer-threads", config.tokenizer_threads, {1, 256},
-                 "Threads that parse, render and tokenize.");
+                 "threads that parse, render and tokenize");
   options.AddInt("max-connections", config.http.connections_max, {1, 1 << 20},
-                 "Connections beyond are refused.");
+                 "connections beyond are refused");
   options.AddBytes("max-header-size", raw.max_header_size, {1024, 1 << 20},
-                   "Larger request headers are refused.");
+                   "larger request headers are refused");
   options.AddBytes("max-body-size", raw.max_body_size, {1024, 1 << 30},
-                   "Larger request bodies are refused.");
+                   "larger request bodies are refused");
   options.AddBytes("max-total-body-size", raw.max_total_body_size,
                    {1024, int64_t{1} << 40},
-                   "Memory for all request bodies together.");
+                   "memory for all request bodies together");
   options.AddInt("idle-timeout-ms", raw.idle_timeout_ms, {1, kDayMs},
-                 "Between two requests of a connection.");
+                 "between two requests of a connection");
   options.AddInt("header-timeout-ms", raw.header_timeout_ms, {1, kDayMs},
-                 "For a whole request header.");
+                 "for a whole request header");
   options.AddInt("body-timeout-ms", raw.body_timeout_ms, {1, kDayMs},
-                 "For a whole request body.");
+                 "for a whole request body");
   options.AddInt("write-timeout-ms", raw.write_timeout_ms, {1, kDayMs},
-                 "Without the client taking a byte of its answer.");
+                 "without the client taking a byte of its answer");
   options.AddInt("request-timeout", raw.request_timeout_s, {1, 24 * 3600},
-                 "Seconds that a request may take.");
+                 "seconds that a request may take");
   options.AddInt("max-requests", config.max_requests, {1, 1 << 20},
-                 "Choices in flight and waiting; more get a 429.");
+                 "choices in flight and waiting; more get a 429");
   options.AddInt("max-waiting-requests", config.max_waiting_requests,
-                 {0, 1 << 20}, "Choices without a worker; more get a 429.");
-  options.AddInt("drain-timeout", config.drain_timeout_s, {0, 24 * 3600},
-                 "Seconds that running answers have to end after SIGTERM.");
-  options.AddString("ready-file", config.ready_file,
-                    "Written as {\"address\": \"HOST:PORT\"} once listening.");
-  options.AddString("log-level", config.log.level,
-                    "trace, debug, info, warning or error.");
-  options.AddString("log-format", config.log.format, "text or json.");
+                 {1, 1 << 20}, "choices without a worker; more get a 429");
 }
 
 void Apply(const RawOptions& raw, ConductorConfig& config) {
   using std::chrono::milliseconds;
-  config.http.port = static_cast<uint16_t>(raw.port);
+  config.http.host = config.host;
+  config.http.port = static_cast<uint16_t>(config.port);
   config.http.threads = static_cast<int>(raw.http_threads);
   config.http.header_bytes_max = static_cast<uint32_t>(raw.max_header_size);
   config.http.body_bytes_max = raw.max_body_size;
@@ -111,18 +86,39 @@ StatusOr<std::optional<ConductorConfig>> ParseConductorOptions(
   RawOptions raw;
   OptionSet options("tidepool-conductor",
                     "OpenAI-compatible HTTP in front of a fleet of workers.");
-  AddServing(options, config);
+  AddModelOptions(options, config);
+  options.AddStrings("worker", config.workers,
+                     "a worker as [NAME=]HOST:PORT; at least one");
+  AddEdgeOptions(options, config);
+  AddProcessOptions(options, config);
   AddLimits(options, config, raw);
   ASSIGN_OR_RETURN(const OptionSet::Outcome outcome, options.Parse(argc, argv));
   if (outcome == OptionSet::Outcome::kExit)
     return std::optional<ConductorConfig>();
   Apply(raw, config);
-  if (config.model.empty()) return InvalidArgument("--model is required");
+  // A default would tokenize for another model than the workers'.
+  if (!options.WasSet("model") || config.model.empty())
+    return InvalidArgument("--model is required");
   if (config.workers.empty())
     return InvalidArgument("--worker is required, at least once");
   if (config.http.total_body_bytes_max < config.http.body_bytes_max)
     return InvalidArgument("--max-total-body-size is under --max-body-size");
   return std::optional<ConductorConfig>(std::move(config));
+}
+
+StatusOr<std::vector<FleetWorker>> ParseWorkers(
+    const std::vector<std::string>& texts) {
+  std::vector<FleetWorker> workers;
+  for (const std::string& text : texts) {
+    ASSIGN_OR_RETURN(FleetWorker worker, ParseWorker(text));
+    // Names are labels of metrics, which must not repeat.
+    if (std::ranges::find(workers, worker.name, &FleetWorker::name) !=
+        workers.end())
+      return InvalidArgument("--worker: the name {} is given twice",
+                             worker.name);
+    workers.push_back(std::move(worker));
+  }
+  return workers;
 }
 
 StatusOr<FleetWorker> ParseWorker(std::string_view text) {
@@ -147,6 +143,11 @@ StatusOr<FleetWorker> ParseWorker(std::string_view text) {
                      .address = std::string(address)};
 }
 
+std::string HostPort(std::string_view host, uint16_t port) {
+  return host.find(':') == host.npos ? fmt::format("{}:{}", host, port)
+                                     : fmt::format("[{}]:{}", host, port);
+}
+
 StatusOr<ApiKeys> LoadApiKeys(const ConductorConfig& config) {
   std::vector<std::string> keys = config.api_keys;
   if (!config.api_key_file.empty()) {
@@ -154,11 +155,11 @@ StatusOr<ApiKeys> LoadApiKeys(const ConductorConfig& config) {
                      ApiKeys::ReadFile(config.api_key_file));
     keys.insert(keys.end(), more.begin(), more.end());
   }
-  if (keys.empty() && !config.no_auth && !IsLoopback(config.http.host))
+  if (keys.empty() && !config.no_auth && !IsLoopback(config.host))
     return InvalidArgument(
         "--host {} is beyond loopback: give --api-key or --api-key-file, or "
         "--no-auth if everybody may use it",
-        config.http.host);
+        config.host);
   return ApiKeys::Create(keys);
 }
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dataplane/base/log.h"
+#include "dataplane/base/serving_options.h"
 #include "dataplane/base/status.h"
 #include "dataplane/conductor/fleet_backend.h"
 #include "dataplane/conductor/gateway.h"
@@ -15,25 +15,14 @@
 
 namespace tidepool::conductor {
 
-struct ConductorConfig {
-  std::string model;
-  std::vector<std::string> served_model_names;
-  int64_t max_model_len = 0;  // 0: as the model says
-  std::string download_dir;
-
+struct ConductorConfig : ModelOptions, EdgeOptions, ProcessOptions {
   std::vector<std::string> workers;  // [NAME=]HOST:PORT
-  std::vector<std::string> api_keys;
-  std::string api_key_file;
-  bool no_auth = false;
 
-  HttpServerOptions http;
+  HttpServerOptions http;  // host and port as in EdgeOptions
   int64_t tokenizer_threads = 1;
   Duration request_timeout = std::chrono::minutes(10);
   int64_t max_requests = 8192;
   int64_t max_waiting_requests = 2048;
-  int64_t drain_timeout_s = 30;
-  std::string ready_file;
-  LogOptions log;
 };
 
 // nullopt if the command line was answered (--help…).
@@ -44,6 +33,13 @@ StatusOr<std::optional<ConductorConfig>> ParseConductorOptions(
 // "NAME=HOST:PORT" or "HOST:PORT", which is then the name, too.
 // Errors: kInvalidArgument.
 StatusOr<FleetWorker> ParseWorker(std::string_view text);
+// All of them. Errors: those of ParseWorker; kInvalidArgument for a name that
+// is given twice.
+StatusOr<std::vector<FleetWorker>> ParseWorkers(
+    const std::vector<std::string>& texts);
+
+// As in a URL: an IPv6 address stands in brackets.
+std::string HostPort(std::string_view host, uint16_t port);
 
 // The keys of flags and file.
 // Errors: those of ApiKeys; kInvalidArgument if `host` is beyond loopback and

@@ -50,10 +50,25 @@ TEST(ConductorOptionsTest, ParsesWorkers) {
     EXPECT_FALSE(ParseWorker(text).ok()) << text;
 }
 
+TEST(ConductorOptionsTest, NamesOfWorkersDoNotRepeat) {
+  EXPECT_EQ(ParseWorkers({"a=h:1", "b=h:2"})->size(), 2u);
+  EXPECT_THAT(ParseWorkers({"a=h:1", "a=h:2"}).status().ToString(),
+              HasSubstr("the name a"));
+}
+
+TEST(ConductorOptionsTest, AddressesAreWrittenAsUrlsHaveThem) {
+  EXPECT_EQ(HostPort("127.0.0.1", 80), "127.0.0.1:80");
+  EXPECT_EQ(HostPort("::1", 80), "[::1]:80");
+}
+
 TEST(ConductorOptionsTest, WantsKeysBeyondLoopback) {
   ConductorConfig config;
   EXPECT_FALSE(LoadApiKeys(config)->required());
-  config.http.host = "0.0.0.0";
+  config.host = "127.1.2.3";
+  EXPECT_TRUE(LoadApiKeys(config).ok());
+  config.host = "127.example.org";
+  EXPECT_FALSE(LoadApiKeys(config).ok());
+  config.host = "0.0.0.0";
   EXPECT_THAT(LoadApiKeys(config).status().ToString(),
               HasSubstr("--api-key-file"));
   config.no_auth = true;

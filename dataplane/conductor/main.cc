@@ -96,10 +96,8 @@ Status Run(const ConductorConfig& config) {
       .tokenizer_threads = static_cast<int>(config.tokenizer_threads),
       .request_timeout = config.request_timeout};
   ASSIGN_OR_RETURN(gateway_options.api_keys, LoadApiKeys(config));
-  std::vector<FleetWorker> workers;
-  for (const std::string& text : config.workers) {
-    ASSIGN_OR_RETURN(workers.emplace_back(), ParseWorker(text));
-  }
+  ASSIGN_OR_RETURN(const std::vector<FleetWorker> workers,
+                   ParseWorkers(config.workers));
   ASSIGN_OR_RETURN(const ServingModel model, LoadModel(config));
 
   const scheduling::LeastLoadedPlacement placement;
@@ -120,8 +118,7 @@ Status Run(const ConductorConfig& config) {
                        Gateway::ErrorPage));
   gateway.SetHttpStats([&server] { return server->stats(); });
   server->Start();
-  const std::string address =
-      fmt::format("{}:{}", config.http.host, server->port());
+  const std::string address = HostPort(config.host, server->port());
   RETURN_IF_ERROR(WriteReadyFile(config.ready_file, address));
   LOG_INFO("serving {} on http://{} with {} workers", model.names().front(),
            address, workers.size());

@@ -19,6 +19,8 @@ namespace {
 constexpr int kExitUsage = 2;
 constexpr int kExitFailed = 1;
 constexpr int kExitSecondSignal = 130;
+// For peers to confirm that what was handed back is over.
+constexpr Duration kCleanUpTimeout = std::chrono::seconds(5);
 
 Status WriteReadyFile(const std::string& path, const WorkerShell& shell) {
   nlohmann::json ready = {
@@ -77,12 +79,11 @@ int Run(const WorkerOptions& options) {
     std::_Exit(0);
   }
   EndAtNextSignal(signals);
-  LOG_INFO("draining for at most {} s", options.drain_timeout_seconds);
-  (*shell)->Drain();
-  const bool idle =
-      (*shell)->WaitUntilIdle(std::chrono::duration_cast<Duration>(
-          Seconds(options.drain_timeout_seconds)));
-  if (!idle) LOG_WARNING("requests were still running at the drain timeout");
+  LOG_INFO("draining for at most {} s", options.drain_timeout_s);
+  const Duration timeout = std::chrono::seconds(options.drain_timeout_s);
+  (*shell)->Drain(timeout);
+  if (!(*shell)->WaitUntilIdle(timeout + kCleanUpTimeout))
+    LOG_WARNING("transfers with other workers have not ended");
   shell->reset();
   LOG_INFO("bye");
   return 0;
