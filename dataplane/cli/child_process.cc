@@ -13,6 +13,8 @@ namespace tidepool::cli {
 namespace {
 
 constexpr size_t kLineBytesMax = 16 << 10;
+// More than a pipe holds, so that nothing a child said before its end is left.
+constexpr int kReadsMax = 64;
 
 // Runs in the child between fork and exec: async-signal-safe calls only.
 [[noreturn]] void BecomeProgram(char* const* argv, int output, int failure,
@@ -75,7 +77,7 @@ StatusOr<ChildProcess> ChildProcess::Start(
 bool ChildProcess::ReadLines(
     const std::function<void(std::string_view)>& on_line) {
   char buffer[4096];
-  for (;;) {
+  for (int reads = 0; reads < kReadsMax; ++reads) {
     const ssize_t bytes = read(output_.get(), buffer, sizeof(buffer));
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0 && errno == EAGAIN) return true;
@@ -91,6 +93,7 @@ bool ChildProcess::ReadLines(
       partial_line_.clear();
     }
   }
+  return true;
 }
 
 void ChildProcess::Signal(int signal_number) const {

@@ -32,8 +32,9 @@ class ChildProcess {
   // Non-blocking; becomes readable with output and at the child's end.
   int output_fd() const { return output_.get(); }
 
-  // Reads what is there and passes on whole lines, cut at 16 KiB; the rest
-  // waits for its end. False at end of file, after the last partial line.
+  // Reads what is there, 256 KiB at most, and passes on whole lines, cut at 16
+  // KiB; the rest waits for its end. False at end of file, after the last
+  // partial line.
   bool ReadLines(const std::function<void(std::string_view)>& on_line);
 
   void Signal(int signal_number) const;

@@ -66,6 +66,21 @@ TEST(ChildProcessTest, ALongLineIsCut) {
   EXPECT_EQ(outcome.lines[0].size(), 16384u);
 }
 
+// Whoever supervises it has other things to do, too.
+TEST(ChildProcessTest, OneThatNeverStopsTalkingIsReadInTurns) {
+  auto child = ChildProcess::Start({"/usr/bin/yes", std::string(100, 'y')});
+  ASSERT_TRUE(child.ok()) << child.status();
+  size_t bytes = 0;
+  const auto count = [&](std::string_view line) { bytes += line.size() + 1; };
+  for (int turn = 0; turn < 100; ++turn) {
+    const size_t before = bytes;
+    EXPECT_TRUE(child->ReadLines(count));
+    EXPECT_LE(bytes - before, size_t{300} << 10);
+  }
+  child->Signal(SIGKILL);
+  EXPECT_THAT(RunToEnd(*child).end, HasSubstr("killed by signal 9"));
+}
+
 TEST(ChildProcessTest, SignalsReachIt) {
   auto child = ChildProcess::Start({"/bin/sleep", "1000"});
   ASSERT_TRUE(child.ok());
