@@ -36,7 +36,7 @@ struct ObjectKey {
   std::string space;  // namespace; "" for cluster-scoped objects
   std::string name;
 
-  // "space/name".
+  // "space/name", or the name alone.
   std::string ToString() const;
   friend auto operator<=>(const ObjectKey&, const ObjectKey&) = default;
   template <typename H>

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <string>
 #include <string_view>
@@ -22,6 +21,7 @@ struct EventSubject {
 
 struct EventRecorderOptions {
   std::string instance;  // who reports: the pod's name
+  uint64_t seed = 0;     // of names: unique per process start
   // Equal events within this time become one series.
   Duration series_gap = std::chrono::minutes(6);
   size_t series_max = 1024;  // remembered; beyond, the oldest is forgotten
