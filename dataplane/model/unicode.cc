@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <memory>
+#include <ranges>
 #include <vector>
 
 #include "dataplane/base/check.h"
@@ -81,45 +81,72 @@ const std::map<char32_t, std::u32string>& LowerExceptions() {
   return *map;
 }
 
-int Utf8procOptions(NormalForm form) {
-  switch (form) {
-    case NormalForm::kNfc:
-      return UTF8PROC_STABLE | UTF8PROC_COMPOSE;
-    case NormalForm::kNfd:
-      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
-    case NormalForm::kNfkc:
-      return UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT;
-    case NormalForm::kNfkd:
-      return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT;
-  }
-  return 0;
+utf8proc_option_t Options(int bits) {
+  return static_cast<utf8proc_option_t>(bits);
 }
 
-// Normalizes a stretch of text without barriers through utf8proc; `buffer` is
-// kept between calls.
-void AppendNormalized(NormalForm form, std::string_view text,
-                      std::vector<int32_t>& buffer, std::string& out) {
-  if (text.empty()) return;
-  const auto options = static_cast<utf8proc_option_t>(Utf8procOptions(form));
-  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
-  const auto size = static_cast<utf8proc_ssize_t>(text.size());
-  const auto decompose = [&] {
-    return utf8proc_decompose(bytes, size, buffer.data(),
-                              static_cast<utf8proc_ssize_t>(buffer.size()),
-                              options);
-  };
-  // One more than needed: utf8proc writes a terminator when it normalizes.
-  if (buffer.size() < text.size() + 1) buffer.resize(text.size() + 1);
-  utf8proc_ssize_t length = decompose();
-  CHECK(length >= 0);  // the text is valid UTF-8
-  if (static_cast<size_t>(length) >= buffer.size()) {
-    buffer.resize(static_cast<size_t>(length) + 1);
-    length = decompose();
+utf8proc_option_t Utf8procOptions(NormalForm form) {
+  switch (form) {
+    case NormalForm::kNfc:
+      return Options(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    case NormalForm::kNfd:
+      return Options(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
+    case NormalForm::kNfkc:
+      return Options(UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
+    case NormalForm::kNfkd:
+      return Options(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
   }
-  length = utf8proc_normalize_utf32(buffer.data(), length, options);
+  return Options(0);
+}
+
+void AppendDecomposed(utf8proc_option_t options, std::string_view text,
+                      std::vector<int32_t>& points) {
+  constexpr utf8proc_ssize_t kPointsMax = 32;  // U+FDFA becomes 18
+  for (size_t at = 0; at < text.size();) {
+    const DecodedChar c = DecodeChar(text.data() + at);
+    at += c.bytes;
+    const size_t start = points.size();
+    points.resize(start + kPointsMax);
+    int unused = 0;  // of an option that is not set
+    const utf8proc_ssize_t length =
+        utf8proc_decompose_char(static_cast<int32_t>(c.value), &points[start],
+                                kPointsMax, options, &unused);
+    CHECK(length >= 0 && length <= kPointsMax);
+    points.resize(start + static_cast<size_t>(length));
+  }
+}
+
+// Brings every run of combining marks into canonical order. utf8proc would do
+// so as it decomposes, but in time quadratic in the run: minutes for 100 KiB.
+void OrderMarks(std::vector<int32_t>& points) {
+  const auto mark_class = [](int32_t point) {
+    return utf8proc_get_property(point)->combining_class;
+  };
+  const auto is_mark = [&](int32_t point) { return mark_class(point) != 0; };
+  for (auto start = points.begin(); start != points.end();) {
+    start = std::find_if(start, points.end(), is_mark);
+    const auto end = std::find_if_not(start, points.end(), is_mark);
+    const std::ranges::subrange run(start, end);
+    if (!std::ranges::is_sorted(run, {}, mark_class)) {
+      std::ranges::stable_sort(run, {}, mark_class);
+    }
+    start = end;
+  }
+}
+
+// Normalizes a stretch of text without barriers; `points` is kept between
+// calls.
+void AppendNormalized(NormalForm form, std::string_view text,
+                      std::vector<int32_t>& points, std::string& out) {
+  const utf8proc_option_t options = Utf8procOptions(form);
+  points.clear();
+  AppendDecomposed(options, text, points);
+  OrderMarks(points);
+  const utf8proc_ssize_t length = utf8proc_normalize_utf32(
+      points.data(), static_cast<utf8proc_ssize_t>(points.size()), options);
   CHECK(length >= 0);
   for (utf8proc_ssize_t i = 0; i < length; ++i) {
-    AppendUtf8(static_cast<char32_t>(buffer[static_cast<size_t>(i)]), out);
+    AppendUtf8(static_cast<char32_t>(points[static_cast<size_t>(i)]), out);
   }
 }
 
@@ -248,7 +275,7 @@ bool IsCertainlyNormal(NormalForm form, std::string_view text) {
 std::string Normalize(NormalForm form, std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  std::vector<int32_t> buffer;
+  std::vector<int32_t> points;
   // For NFC a starter that joins nothing before it begins a stretch of its
   // own, so that only the neighbourhoods of active characters go the slow way;
   // the other forms take all between two barriers.
@@ -259,7 +286,7 @@ std::string Normalize(NormalForm form, std::string_view text) {
   const auto flush = [&](size_t end) {
     const std::string_view stretch = text.substr(copied, end - copied);
     if (active) {
-      AppendNormalized(form, stretch, buffer, out);
+      AppendNormalized(form, stretch, points, out);
     } else {
       out.append(stretch);
     }
