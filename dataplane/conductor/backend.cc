@@ -25,11 +25,6 @@ Status StatusOf(EndReason reason, std::string_view message) {
   return Internal("{}", text);
 }
 
-bool TakesRequests(const WorkerStatus& worker) {
-  return worker.connected && worker.load.pages_total() > 0 &&
-         !worker.load.draining() && !worker.description.draining();
-}
-
 std::string_view RoleName(const WorkerStatus& worker) {
   switch (worker.description.role()) {
     case wire::ROLE_PREFILL:

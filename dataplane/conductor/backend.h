@@ -31,9 +31,6 @@ class GenerationListener {
 // code and API details make the HTTP response.
 Status StatusOf(EndReason reason, std::string_view message);
 
-// Whether requests are given to the worker: it has greeted, reported its load,
-// and is not about to go.
-bool TakesRequests(const WorkerStatus& worker);
 // "prefill", "decode", "unknown" before the worker has greeted.
 std::string_view RoleName(const WorkerStatus& worker);
 

@@ -103,8 +103,7 @@ void ConductorCore::Impl::WakeRequest(Handle handle, TimePoint now) {
 bool ConductorCore::Impl::ReadyFor(const Request& request) const {
   return std::ranges::any_of(workers_, [&](const auto& entry) {
     const Worker& worker = entry.second;
-    return worker.ready() &&
-           worker.status.description.role() == wire::ROLE_DECODE &&
+    return worker.ready_to_decode() &&
            worker.identity == request.identity.value_or(worker.identity);
   });
 }

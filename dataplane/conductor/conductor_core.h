@@ -155,6 +155,7 @@ struct WorkerStatus {
   WorkerId id = 0;
   std::string name, address;
   bool connected = false;              // WorkerHello received
+  bool ready = false;                  // and takes requests
   bool loading = false;                // it answers, but has no model yet
   wire::DescribeResponse description;  // the last one
   wire::WorkerLoad load;               // of this session

@@ -103,16 +103,10 @@ void ConductorCore::Impl::LoseConnection(Worker& worker,
                                          const std::string& reason,
                                          TimePoint now) {
   connections_.erase(worker.connection);
-  if (worker.state == Worker::State::kUp) {
-    lost_worker_at_ = now;
-    for (const Handle handle : waiting_) {  // their patience may be shorter now
-      request_wakes_.Arm(handle, now + config_.max_unready_wait);
-    }
-  }
+  if (worker.state == Worker::State::kUp) ReviewPatience(now);
   worker.state = Worker::State::kBackoff;
   worker.connection = 0;
   worker.load_known = false;
-  worker.status.connected = false;
   // Nothing is known of its memory now; what it counted it will count on.
   const uint64_t preemptions = worker.status.load.preemptions_total();
   worker.status.load.Clear();
@@ -137,6 +131,13 @@ void ConductorCore::Impl::LoseConnection(Worker& worker,
     FailAttempt(request, why, now);
   }
   worker.recent_tokens = worker.previous_tokens = 0;
+}
+
+void ConductorCore::Impl::ReviewPatience(TimePoint now) {
+  lost_worker_at_ = now;
+  for (const Handle handle : waiting_) {
+    request_wakes_.Arm(handle, now + config_.max_unready_wait);
+  }
 }
 
 void ConductorCore::Impl::Drop(Worker& worker, const std::string& reason,
@@ -189,29 +190,37 @@ void ConductorCore::Impl::OnMessage(ConnectionId connection,
   }
   ++worker->next_received;
   worker->last_heard = now;
-  if (message.has_hello()) return OnHello(*worker, message.hello(), now);
-  if (worker->state != Worker::State::kUp) {
-    return Drop(*worker, "the first message is no hello", now);
+  const bool decoded = worker->ready_to_decode();
+  HandleMessage(*worker, message, now);
+  if (decoded && !worker->ready_to_decode()) ReviewPatience(now);
+}
+
+void ConductorCore::Impl::HandleMessage(Worker& worker,
+                                        const wire::SessionResponse& message,
+                                        TimePoint now) {
+  if (message.has_hello()) return OnHello(worker, message.hello(), now);
+  if (worker.state != Worker::State::kUp) {
+    return Drop(worker, "the first message is no hello", now);
   }
   switch (message.message_case()) {
     case wire::SessionResponse::kOutputs:
       for (const wire::RequestOutput& output : message.outputs().outputs()) {
-        OnOutput(*worker, output, now);
+        OnOutput(worker, output, now);
       }
       return;
     case wire::SessionResponse::kFailure:
-      return OnFailure(*worker, message.failure(), now);
+      return OnFailure(worker, message.failure(), now);
     case wire::SessionResponse::kHandedOver:
-      return OnHandedOver(*worker, message.handed_over(), now);
+      return OnHandedOver(worker, message.handed_over(), now);
     case wire::SessionResponse::kLoad:
-      return OnLoad(*worker, message.load());
+      return OnLoad(worker, message.load());
     case wire::SessionResponse::kRoleState:
-      *worker->status.description.mutable_role_state() = message.role_state();
-      worker->status.description.set_role(message.role_state().role());
+      *worker.status.description.mutable_role_state() = message.role_state();
+      worker.status.description.set_role(message.role_state().role());
       return;
     case wire::SessionResponse::kHello:
     case wire::SessionResponse::MESSAGE_NOT_SET:
-      return Drop(*worker, "a message of an unknown kind", now);
+      return Drop(worker, "a message of an unknown kind", now);
   }
 }
 
@@ -227,7 +236,6 @@ void ConductorCore::Impl::OnHello(Worker& worker,
   }
   worker.state = Worker::State::kUp;
   worker.backoff = Duration(0);
-  worker.status.connected = true;
   worker.status.loading = false;
   worker.status.description = hello.description();
   worker.identity = NameOf(hello.description().identity());
@@ -263,6 +271,8 @@ std::vector<WorkerStatus> ConductorCore::Impl::Workers() const {
   std::vector<WorkerStatus> result;
   for (const auto& [id, worker] : workers_) {
     result.push_back(worker.status);
+    result.back().connected = worker.state == Worker::State::kUp;
+    result.back().ready = worker.ready();
     result.back().own_requests = static_cast<uint32_t>(worker.requests.size());
   }
   return result;
@@ -270,8 +280,7 @@ std::vector<WorkerStatus> ConductorCore::Impl::Workers() const {
 
 bool ConductorCore::Impl::Ready() const {
   return std::ranges::any_of(workers_, [](const auto& entry) {
-    return entry.second.ready() &&
-           entry.second.status.description.role() == wire::ROLE_DECODE;
+    return entry.second.ready_to_decode();
   });
 }
 

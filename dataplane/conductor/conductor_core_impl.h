@@ -20,7 +20,7 @@ using Handle = uint64_t;
 struct Worker {
   enum class State { kBackoff, kConnecting, kGreeting, kUp };
 
-  WorkerStatus status;
+  WorkerStatus status;  // but for what Workers() fills in
   State state = State::kBackoff;
   ConnectionId connection = 0;  // 0 in kBackoff
   TimePoint state_deadline{};   // of kBackoff, kConnecting, kGreeting
@@ -38,9 +38,13 @@ struct Worker {
   // Of requests whose memory is not certain to be in the report yet.
   uint64_t unplaced_tokens = 0;
 
+  // Greeted, its load known, and not about to go.
   bool ready() const {
     return state == State::kUp && load_known && !status.load.draining() &&
            !status.description.draining();
+  }
+  bool ready_to_decode() const {
+    return ready() && status.description.role() == wire::ROLE_DECODE;
   }
 };
 
@@ -120,6 +124,11 @@ class ConductorCore::Impl {
   void Connect(Worker& worker, TimePoint now);
   void SendMessage(Worker& worker, wire::SessionRequest message);
   Worker* FindConnection(ConnectionId connection);
+  void HandleMessage(Worker& worker, const wire::SessionResponse& message,
+                     TimePoint now);
+  // A worker has ceased to take requests: those that wait may have less
+  // patience from here on.
+  void ReviewPatience(TimePoint now);
   // The connection is over: its requests are retried, and it is opened again
   // after a backoff.
   void LoseConnection(Worker& worker, const std::string& reason, TimePoint now);

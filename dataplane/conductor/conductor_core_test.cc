@@ -406,6 +406,23 @@ TEST_F(ConductorCoreTest, ALostDecodeWorkerShortensThePatience) {
   EXPECT_EQ(TakeEnd(), EndReason::kNoReadyWorker);
 }
 
+TEST_F(ConductorCoreTest, ADecodeWorkerThatDrainsShortensThePatience) {
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  Load(decode, 10);
+  ASSERT_TRUE(Submit("a").ok());
+  for (int i = 0; i < 100; ++i) {
+    Advance(seconds(1));
+    Load(decode, 10);
+  }
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_TRUE(Take<EndRequest>().empty());
+    Load(decode, 10, /*draining=*/true);
+    EXPECT_FALSE(core_->Workers().at(0).ready);
+    Advance(seconds(1));
+  }
+  EXPECT_EQ(TakeEnd(), EndReason::kNoReadyWorker);
+}
+
 TEST_F(ConductorCoreTest, ContinuesOnlyOnTheSameModel) {
   Peer first = AddWorker("decode-0", wire::ROLE_DECODE, "m");
   Peer other = AddWorker("decode-1", wire::ROLE_DECODE, "n");

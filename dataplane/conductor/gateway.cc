@@ -322,7 +322,7 @@ HttpResponse Gateway::Impl::Ready() const {
     json.BeginObject().Field("name", worker.name);
     json.Field("role", RoleName(worker));
     json.Field("connected", worker.connected);
-    json.Field("ready", TakesRequests(worker));
+    json.Field("ready", worker.ready);
     if (worker.loading)
       json.Field("load_progress", worker.description.load_progress());
     else if (!worker.connected)

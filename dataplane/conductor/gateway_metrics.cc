@@ -97,7 +97,7 @@ std::vector<MetricFamily> WorkerFamilies(const FleetSnapshot& fleet) {
   static constexpr Column kColumns[] = {
       {"tidepool_fleet_ready_workers", "1 if the worker takes requests.",
        MetricType::Gauge,
-       [](const WorkerStatus& w) { return TakesRequests(w) ? 1.0 : 0.0; }},
+       [](const WorkerStatus& w) { return w.ready ? 1.0 : 0.0; }},
       {"tidepool_fleet_worker_running_requests", "In the worker's batch.",
        MetricType::Gauge,
        [](const WorkerStatus& w) { return double(w.load.running_requests()); }},
