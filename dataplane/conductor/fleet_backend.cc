@@ -173,11 +173,12 @@ void FleetBackend::Impl::Run() {
       std::visit([&](auto& value) { Apply(std::move(value), now); }, event);
       CarryOut();
     }
+    snapshot_is_old_ |= !events.empty();
     if (core_.NextDeadline() <= now) {
       core_.Tick(now);
       CarryOut();
+      snapshot_is_old_ = true;
     }
-    snapshot_is_old_ |= !events.empty();
     if (snapshot_is_old_ && now - snapshot_time_ >= kSnapshotInterval)
       RefreshSnapshot(now);
   }

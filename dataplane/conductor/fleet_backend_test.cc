@@ -121,6 +121,7 @@ class FleetBackendTest : public testing::Test {
     ConductorCoreConfig config;
     config.conductor_id = "c";
     config.incarnation = 7;
+    config.silence_timeout = silence_timeout_;
     auto backend =
         FleetBackend::Start(config, placement_, dialer_, Clock::Monotonic(),
                             {{.name = "decode-0", .address = "here:1"}});
@@ -136,6 +137,7 @@ class FleetBackendTest : public testing::Test {
     return listener;
   }
 
+  Duration silence_timeout_ = ConductorCoreConfig{}.silence_timeout;
   const scheduling::LeastLoadedPlacement placement_;
   FakeDialer dialer_;
   std::unique_ptr<FleetBackend> backend_;
@@ -206,6 +208,28 @@ TEST_F(FleetBackendTest, ShowsAWorkerThatLoads) {
   again->Greet();
   const auto listener = Submit("a");
   ASSERT_TRUE(Next(again->sent).has_submit());
+}
+
+class ImpatientFleetBackendTest : public FleetBackendTest {
+ protected:
+  ImpatientFleetBackendTest() {
+    silence_timeout_ = std::chrono::milliseconds(200);
+  }
+};
+
+// Nobody tells of it: only time passes.
+TEST_F(ImpatientFleetBackendTest, ShowsThatASilentWorkerIsGone) {
+  stream_->Greet();
+  Next(stream_->closed);
+  const TimePoint end = Clock::Monotonic().Now() + kPatience;
+  WorkerStatus worker;
+  while (worker.failures == 0 && Clock::Monotonic().Now() < end) {
+    worker = backend_->Snapshot()->workers.at(0);
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(worker.failures, 1u);
+  EXPECT_FALSE(worker.connected);
+  EXPECT_FALSE(backend_->Snapshot()->ready);
 }
 
 TEST_F(FleetBackendTest, EndsAtOnceWhatCannotBe) {
