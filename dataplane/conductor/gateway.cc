@@ -1,5 +1,7 @@
 #include "dataplane/conductor/gateway.h"
 
+#include <simdjson.h>
+
 #include <atomic>
 #include <optional>
 #include <utility>
@@ -216,6 +218,9 @@ void Gateway::Impl::Handle(HttpRequest request, Exchange exchange) {
       is_id && !given.empty()
           ? std::string(given)
           : fmt::format("{:016x}{:016x}", SystemRandom64(), SystemRandom64());
+  if (!simdjson::validate_utf8(request.path))
+    return RespondError(origin, exchange,
+                        ErrorOfHttpStatus(400, "the path is not UTF-8"));
   const Route* route = FindRoute(request.path);
   if (!route)
     return RespondError(origin, exchange,

@@ -106,6 +106,10 @@ TEST_F(GatewayTest, RefusesUnknownPathsMethodsAndRequestIds) {
   const Answer long_id = Ask("GET", "/v1/models", "",
                              "X-Request-Id: " + std::string(129, 'a') + "\r\n");
   EXPECT_EQ(long_id.status, 400);
+  // No answer could repeat it in JSON.
+  const Answer bytes = Ask("GET", "/v1/models/%FF");
+  EXPECT_EQ(bytes.status, 400);
+  EXPECT_THAT(ErrorOf(bytes)["message"], HasSubstr("UTF-8"));
 }
 
 TEST_F(GatewayTest, IsReadyWithTheFleetUntilItDrains) {

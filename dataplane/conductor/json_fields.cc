@@ -110,6 +110,12 @@ StatusOr<dom::object> JsonField::Object() const {
   return object;
 }
 
+std::string_view Excerpt(std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  while (bytes_max > 0 && (text[bytes_max] & 0xC0) == 0x80) --bytes_max;
+  return text.substr(0, bytes_max);
+}
+
 nlohmann::ordered_json ToTree(dom::element value) {
   switch (value.type()) {
     case dom::element_type::OBJECT: {

@@ -66,6 +66,10 @@ class JsonField {
   simdjson::dom::element value_;
 };
 
+// The beginning of `text`, which is UTF-8, in whole characters: at most
+// `bytes_max` bytes of it, for messages.
+std::string_view Excerpt(std::string_view text, size_t bytes_max);
+
 // The value as a tree of its own. Its depth is that of the body at most.
 nlohmann::ordered_json ToTree(simdjson::dom::element value);
 
@@ -91,7 +95,7 @@ Status ReadFields(simdjson::dom::object object, std::string_view prefix,
     while (index < kCount && rules[index].name != key) ++index;
     if (index == kCount) {
       if (value.is_null()) continue;
-      path.resize(std::min<size_t>(path.size(), 100));
+      path.resize(Excerpt(path, 100).size());
       return WithApiDetails(
           InvalidArgument("`{}` is not a field of this request", path), path,
           "unknown_parameter");

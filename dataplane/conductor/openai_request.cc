@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "dataplane/conductor/request_fields.h"
@@ -64,6 +65,7 @@ Status ReadLogitBias(const JsonField& field, CallFields& fields) {
   if (object.size() > kLogitBiasMax)
     return field.Bad(
         fmt::format("must have at most {} entries", kLogitBiasMax));
+  std::set<int32_t> seen;
   for (const auto& [key, value] : object) {
     int32_t token = -1;
     const auto [end, error] =
@@ -72,8 +74,9 @@ Status ReadLogitBias(const JsonField& field, CallFields& fields) {
         token >= fields.limits->vocab_size)
       return field.Bad(
           fmt::format("has key `{}`, which is no token id from 0 to {}",
-                      key.substr(0, 32), fields.limits->vocab_size - 1));
+                      Excerpt(key, 32), fields.limits->vocab_size - 1));
     const JsonField bias(fmt::format("{}.{}", field.path(), token), value);
+    if (!seen.insert(token).second) return bias.Bad("is given twice");
     ASSIGN_OR_RETURN(const double number, bias.Number(-100, 100));
     auto* entry = fields.call.sampling.add_logit_bias();
     entry->set_token(token);

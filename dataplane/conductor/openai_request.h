@@ -49,8 +49,7 @@ struct GenerationCall {
   std::vector<Prompt> prompts;  // of a completion, at least one
   ChatPrompt chat;              // of a chat
 
-  // Everything but `max_tokens`, `seed` and `stop_token_ids` of this proto is
-  // final.
+  // Everything but `max_tokens`, `min_tokens` and `seed` is final.
   worker::v1::SamplingParams sampling;
   std::optional<uint64_t> seed;
   // Absent: 16 in a completion, what the context leaves in a chat. 0 only with

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <simdjson.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -90,6 +91,8 @@ TEST(OpenAiRequestTest, NamesTheFieldAtFault) {
       {R"("logit_bias":{"x":1})", "logit_bias"},
       {R"("logit_bias":{"5":101})", "logit_bias.5"},
       {R"("logit_bias":{"5":"a"})", "logit_bias.5"},
+      {R"("logit_bias":{"5":1,"5":1})", "logit_bias.5"},
+      {R"("logit_bias":{"5":1,"05":1})", "logit_bias.5"},
       {R"("logit_bias":[])", "logit_bias"},
       {R"("stream":1)", "stream"},
       {R"("stream":"yes")", "stream"},
@@ -124,6 +127,20 @@ TEST(OpenAiRequestTest, NamesTheFieldAtFault) {
     EXPECT_EQ(error.param, bad.param) << bad.fields;
     EXPECT_EQ(error.type, "invalid_request_error");
     EXPECT_THAT(error.message, HasSubstr(bad.param)) << bad.fields;
+  }
+}
+
+TEST(OpenAiRequestTest, RepeatsWhatIsWrongInWholeCharacters) {
+  std::string name = "a";
+  for (int i = 0; i < 100; ++i) name += "é";
+  for (const std::string& fields :
+       {fmt::format(R"("{}":1)", name),
+        fmt::format(R"("logit_bias":{{"{}":1}})", name)}) {
+    const auto call = Completion(fields);
+    ASSERT_FALSE(call.ok());
+    const std::string answer = ErrorOf(call.status()).Json();
+    EXPECT_TRUE(simdjson::validate_utf8(answer.data(), answer.size()));
+    EXPECT_THAT(answer, HasSubstr("aéé"));
   }
 }
 

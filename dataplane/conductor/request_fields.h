@@ -35,7 +35,6 @@ struct CallFields {
   bool chat_logprobs = false;
   std::optional<int32_t> top_logprobs;
   std::optional<int64_t> max_completion_tokens, best_of;
-  std::optional<std::vector<int32_t>> stop_token_ids;
   bool has_stream_options = false;
 };
 
