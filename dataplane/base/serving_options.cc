@@ -18,6 +18,12 @@ void AddModelOptions(OptionSet& set, ModelOptions& options) {
 }
 
 void AddEngineOptions(OptionSet& set, EngineOptions& options) {
+  set.AddChoice("engine", options.engine, {"cpu", "emulated"},
+                "what computes; emulated takes the time that --perf-model "
+                "says and makes tokens up");
+  set.AddString("perf-model", options.perf_model,
+                "file that states an engine's performance, for --engine "
+                "emulated");
   set.AddChoice("dtype", options.dtype, {"auto", "float32", "bfloat16"},
                 "compute mode; auto takes float32 for models stored so, else "
                 "bfloat16");
@@ -45,6 +51,15 @@ void AddEngineOptions(OptionSet& set, EngineOptions& options) {
 }
 
 Status Validate(const EngineOptions& options) {
+  const bool emulated = options.engine == "emulated";
+  if (emulated && options.perf_model.empty())
+    return InvalidArgument("--perf-model: is needed with --engine emulated");
+  if (!emulated && !options.perf_model.empty())
+    return InvalidArgument("--perf-model: is for --engine emulated only");
+  if (emulated && options.kv_cache_memory > 0)
+    return InvalidArgument(
+        "--kv-cache-memory: is not for --engine emulated, whose memory is "
+        "kv_capacity_tokens of --perf-model");
   if (options.page_size != 16 && options.page_size != 32 &&
       options.page_size != 64)
     return InvalidArgument("--page-size: {} is not 16, 32 or 64",

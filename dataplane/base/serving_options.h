@@ -22,6 +22,8 @@ void AddModelOptions(OptionSet& set, ModelOptions& options);
 
 // How one worker computes.
 struct EngineOptions {
+  std::string engine = "cpu";  // cpu or emulated
+  std::string perf_model;      // file; of the emulated engine
   std::string dtype = "auto";
   std::string isa = "auto";
   std::string load_format = "auto";

@@ -65,6 +65,14 @@ TEST(ServingOptionsTest, AChildGetsOnlyWhatItKnows) {
 
 TEST(ServingOptionsTest, OptionsThatContradictEachOtherAreNamed) {
   EXPECT_TRUE(Validate(EngineOptions{}).ok());
+  EXPECT_THAT(Validate({.engine = "emulated"}).ToString(),
+              HasSubstr("--perf-model"));
+  EXPECT_THAT(Validate({.perf_model = "f"}).ToString(),
+              HasSubstr("--perf-model"));
+  EXPECT_THAT(
+      Validate({.engine = "emulated", .perf_model = "f", .kv_cache_memory = 1})
+          .ToString(),
+      HasSubstr("--kv-cache-memory"));
   EXPECT_THAT(Validate({.page_size = 17}).ToString(), HasSubstr("--page-size"));
   EXPECT_THAT(Validate({.block_size = 96}).ToString(),
               HasSubstr("--block-size"));
