@@ -27,9 +27,10 @@ Status RenderStatus(const std::string& source,
 }
 
 // Tighter than the defaults, for the sake of sanitizer builds.
-void ExpectExhausted(const std::string& source, std::string_view bound = "") {
+void ExpectExhausted(const std::string& source, std::string_view bound = "",
+                     int64_t steps_max = 3'000'000) {
   const ChatRenderOptions options = {
-      .limits = {.steps_max = 3'000'000, .memory_bytes_max = 32 << 20}};
+      .limits = {.steps_max = steps_max, .memory_bytes_max = 32 << 20}};
   const Status status = RenderStatus(source, ordered_json::object(), options);
   EXPECT_EQ(status.code(), Code::kResourceExhausted)
       << source.substr(0, 80) << ": " << status;
@@ -102,6 +103,67 @@ TEST(ChatTemplateLimitsTest, LongLoopsEndInTheStepBudget) {
                   "steps_max");
 }
 
+// Each walks through something long for the price of a few nodes.
+TEST(ChatTemplateLimitsTest, OperationsPayForWhatTheyRead) {
+  constexpr int64_t kSteps = 200'000;
+  const std::string numbers = "{% set l = range(100000)|list %}";
+  const std::string blanks = "{% set l = [''] * 100000 %}";
+  const std::string text = "{% set s = '1' * 1000000 %}";
+  const std::string affixes = "{% set l = ('a',) * 100000 %}";
+  for (const std::string& work :
+       {numbers + "#l|max", numbers + "#l|min", numbers + "#l|sum",
+        blanks + "#''.join(l)", text + "#s|int", text + "#s|float",
+        text + "#s.startswith(s)", text + "#s.removesuffix(s)",
+        affixes + "#'b'.startswith(l)"}) {
+    const size_t mark = work.find('#');
+    ExpectExhausted(work.substr(0, mark) +
+                        "{% for i in range(100000) %}{% if " +
+                        work.substr(mark + 1) + " %}{% endif %}{% endfor %}",
+                    "steps_max", kSteps);
+  }
+  ExpectExhausted(
+      "{% set s = 'a' * 1000000 %}{{ s.strip('b' * 1000000 ~ 'a') }}",
+      "steps_max", kSteps);
+  std::string names;
+  for (int i = 0; i < 1000; ++i) {
+    names += "{%set a" + std::to_string(i) + "=1%}";
+  }
+  ExpectExhausted(names +
+                      "{% for i in range(100000) %}{% if a999 %}{% endif %}"
+                      "{% endfor %}",
+                  "steps_max", kSteps);
+}
+
+// At every place nearly all of what is looked for is there.
+TEST(ChatTemplateLimitsTest, LookingForLongTextsEnds) {
+  const std::string source =
+      "{% set s = 'a' * 2000000 %}{% set p = 'a' * 1000000 ~ 'b' %}"
+      "{% set q = 'b' ~ 'a' * 1000000 %}";
+  for (const char* work :
+       {"p in s", "s.find(p) + 1", "s.rfind(q) + 1", "s.count(p)",
+        "(s.split(p)|length) - 1", "(s.rsplit(q)|length) - 1",
+        "s.partition(p)[1]", "s.rpartition(q)[1]", "s.replace(p, '') != s"}) {
+    const auto chat_template = ChatTemplate::Parse(
+        source + "{% if " + work + " %}found{% else %}none{% endif %}");
+    ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+    const auto text = chat_template->Render(ordered_json::object());
+    ASSERT_TRUE(text.ok()) << work << ": " << text.status();
+    EXPECT_EQ(*text, "none") << work;
+  }
+}
+
+TEST(ChatTemplateLimitsTest, LongTextsAreFoundFromBothEnds) {
+  const auto chat_template = ChatTemplate::Parse(
+      "{% set p = 'ab' * 20 %}{% set s = 'x' ~ p ~ 'y' ~ p ~ 'z' %}"
+      "{{ s.split(p, 1)[0] }} {{ s.rsplit(p)|join('-') }} "
+      "{{ s.rsplit(p, 1)[1] }} {{ s.find(p) }} {{ s.rfind(p) }} "
+      "{{ s.count(p) }} {{ s.replace(p, '+') }} {{ s.rpartition(p)[2] }}");
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  const auto text = chat_template->Render(ordered_json::object());
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*text, "x x-y-z z 1 42 2 x+y+z z");
+}
+
 TEST(ChatTemplateLimitsTest, OutputIsBounded) {
   ExpectExhausted(
       "{% set x = 'a' * 10**6 %}{% for i in range(1000) %}{{ x }}{% endfor %}",
@@ -169,7 +231,8 @@ TEST(ChatTemplateLimitsTest, IntegersDoNotWrap) {
         "{{ 3037000500 * 3037000500 }}", "{{ 2 ** 63 }}", "{{ 2 ** 10**18 }}",
         "{{ -(-9223372036854775807 - 1) }}",
         "{{ (-9223372036854775807 - 1) // -1 }}",
-        "{{ (-9223372036854775807 - 1)|abs }}", "{{ 99999999999999999999 }}",
+        "{{ (-9223372036854775807 - 1)|abs }}",
+        "{{ 9223372036854775807|round(-1) }}", "{{ 99999999999999999999 }}",
         "{{ 10.0 ** 400 }}"}) {
     EXPECT_EQ(RenderStatus(source).code(), Code::kInvalidArgument) << source;
   }

@@ -61,6 +61,8 @@ StatusOr<Value> Evaluator::EvalKind(const Expr& expr) {
 
 StatusOr<Value> Evaluator::EvalName(const Expr& expr) {
   for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+    const auto names = static_cast<int64_t>(scope->bindings.entries().size());
+    RETURN_IF_ERROR(heap_.ChargeSteps(names / 16));
     const Value* const value = scope->bindings.Find(expr.text);
     if (value != nullptr) return *value;
   }

@@ -18,12 +18,14 @@ StatusOr<Value> BorrowString(const std::string& text) {
   return Value::String(text);
 }
 
+constexpr int64_t kIndentMax = 100;
+
 // How json.dumps writes.
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
   bool multiline = false;
-  std::string indent;  // of one level
+  std::string_view indent;  // of one level
   std::string_view item_separator = ", ";
   std::string_view key_separator = ": ";
 };
@@ -211,8 +213,12 @@ Status ReadIndent(const Value& indent, JsonStyle& style) {
     return OkStatus();
   }
   ASSIGN_OR_RETURN(const int64_t width, ToInteger(indent, "tojson's indent"));
-  if (width > 100) return InvalidArgument("tojson: an indent of {}", width);
-  style.indent.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+  static const std::string blanks(kIndentMax, ' ');
+  if (width > kIndentMax) {
+    return InvalidArgument("tojson: an indent of {}", width);
+  }
+  style.indent = std::string_view(blanks).substr(
+      0, static_cast<size_t>(std::max<int64_t>(width, 0)));
   return OkStatus();
 }
 

@@ -30,6 +30,7 @@ StatusOr<Value> Strip(Runtime& runtime, const Value& self,
   }
   ASSIGN_OR_RETURN(const std::string_view set,
                    ToStringView(*bound[0], "strip's characters"));
+  RETURN_IF_ERROR(runtime.heap.ChargeLookups(self.text().size(), set.size()));
   return Value::String(StripSet(self.text(), set, side));
 }
 
@@ -52,6 +53,7 @@ StatusOr<Value> HasAffix(Runtime& runtime, const Value& self,
       several ? bound[0]->items() : std::span<const Value>(&*bound[0], 1);
   for (const Value& each : affixes) {
     ASSIGN_OR_RETURN(const std::string_view affix, ToStringView(each, name));
+    RETURN_IF_ERROR(runtime.heap.ChargeText(affix.size()));
     if (prefix ? text.starts_with(affix) : text.ends_with(affix)) {
       return Value::Bool(true);
     }
@@ -60,11 +62,12 @@ StatusOr<Value> HasAffix(Runtime& runtime, const Value& self,
 }
 
 template <bool prefix>
-StatusOr<Value> RemoveAffix(Runtime&, const Value& self,
+StatusOr<Value> RemoveAffix(Runtime& runtime, const Value& self,
                             const Arguments& arguments) {
   const std::string_view name = prefix ? "removeprefix" : "removesuffix";
   ASSIGN_OR_RETURN(const auto bound, (Bind(name, arguments, {"affix"}, 1)));
   ASSIGN_OR_RETURN(const std::string_view affix, ToStringView(*bound[0], name));
+  RETURN_IF_ERROR(runtime.heap.ChargeText(affix.size()));
   std::string_view text = self.text();
   if (prefix && text.starts_with(affix)) text.remove_prefix(affix.size());
   if (!prefix && text.ends_with(affix)) text.remove_suffix(affix.size());
@@ -134,7 +137,7 @@ std::vector<Value> SplitAt(std::string_view text, std::string_view separator,
                            int64_t splits_max) {
   std::vector<Value> parts;
   for (; std::ssize(parts) < splits_max;) {
-    const size_t at = text.find(separator);
+    const size_t at = FindText(text, separator);
     if (at == std::string_view::npos) break;
     parts.push_back(Value::String(text.substr(0, at)));
     text.remove_prefix(at + separator.size());
@@ -147,8 +150,9 @@ std::vector<Value> SplitAtFromRight(std::string_view text,
                                     std::string_view separator,
                                     int64_t splits_max) {
   std::vector<Value> parts;
+  const LastFinder finder(text, separator);
   for (; std::ssize(parts) < splits_max;) {
-    const size_t at = text.rfind(separator);
+    const size_t at = finder.FindBefore(text.size());
     if (at == std::string_view::npos) break;
     parts.push_back(Value::String(text.substr(at + separator.size())));
     text = text.substr(0, at);
@@ -195,7 +199,9 @@ StatusOr<Value> Partition(Runtime& runtime, const Value& self,
   }
   const std::string_view text = self.text();
   RETURN_IF_ERROR(runtime.heap.ChargeText(text.size()));
-  const size_t at = from_right ? text.rfind(separator) : text.find(separator);
+  const size_t at = from_right
+                        ? LastFinder(text, separator).FindBefore(text.size())
+                        : FindText(text, separator);
   const Value nothing = Value::String("");
   if (at == std::string_view::npos) {
     const Value parts[] = {from_right ? nothing : self, nothing,
@@ -238,7 +244,8 @@ StatusOr<int64_t> Locate(Runtime& runtime, std::string_view name,
   ASSIGN_OR_RETURN(const std::string_view part, ToStringView(*bound[0], name));
   const std::string_view text = self.text();
   RETURN_IF_ERROR(runtime.heap.ChargeText(text.size()));
-  const size_t at = from_right ? text.rfind(part) : text.find(part);
+  const size_t at = from_right ? LastFinder(text, part).FindBefore(text.size())
+                               : FindText(text, part);
   if (at == std::string_view::npos) return -1;
   return static_cast<int64_t>(CountCodePoints(text.substr(0, at)));
 }
@@ -271,8 +278,8 @@ StatusOr<Value> CountMethodOfString(Runtime& runtime, const Value& self,
   if (part.empty()) {
     return Value::Int(static_cast<int64_t>(CountCodePoints(text)) + 1);
   }
-  for (size_t at = text.find(part); at != std::string_view::npos;
-       at = text.find(part, at + part.size())) {
+  for (size_t at = FindText(text, part); at != std::string_view::npos;
+       at = FindText(text, part, at + part.size())) {
     ++count;
   }
   return Value::Int(count);

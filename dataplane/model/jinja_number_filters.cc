@@ -1,5 +1,7 @@
+#include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -71,7 +73,7 @@ std::optional<int64_t> Truncate(double number) {
   return static_cast<int64_t>(number);
 }
 
-StatusOr<Value> FilterInt(Runtime&, const Value& self,
+StatusOr<Value> FilterInt(Runtime& runtime, const Value& self,
                           const Arguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound,
                    (Bind("int", arguments, {"default", "base"})));
@@ -83,6 +85,7 @@ StatusOr<Value> FilterInt(Runtime&, const Value& self,
   if (self.is_float()) {
     integer = Truncate(self.number());
   } else if (self.is_string()) {
+    RETURN_IF_ERROR(runtime.heap.ChargeText(self.text().size()));
     int64_t base = 10;
     if (bound[1].has_value()) {
       ASSIGN_OR_RETURN(base, ToInteger(*bound[1], "int's base"));
@@ -97,12 +100,13 @@ StatusOr<Value> FilterInt(Runtime&, const Value& self,
   return integer.has_value() ? Value::Int(*integer) : fallback;
 }
 
-StatusOr<Value> FilterFloat(Runtime&, const Value& self,
+StatusOr<Value> FilterFloat(Runtime& runtime, const Value& self,
                             const Arguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound, (Bind("float", arguments, {"default"})));
   if (self.is_undefined()) return UndefinedError(self);
   if (self.is_number()) return Value::Float(self.number());
   if (self.is_string()) {
+    RETURN_IF_ERROR(runtime.heap.ChargeText(self.text().size()));
     const std::optional<double> number = ParseFloat(self.text());
     if (number.has_value()) return Value::Float(*number);
   }
@@ -150,7 +154,9 @@ StatusOr<Value> FilterRound(Runtime&, const Value& self,
     if (self.is_int() && digits >= 0) return Value::Int(self.integer());
     const double rounded = RoundDecimal(self.number(), digits);
     if (!self.is_int()) return Value::Float(rounded);
-    return Value::Int(Truncate(rounded).value_or(0));
+    const std::optional<int64_t> integer = Truncate(rounded);
+    if (integer.has_value()) return Value::Int(*integer);
+    return InvalidArgument("round: an integer beyond 64 bits");
   }
   if (method != "ceil" && method != "floor") {
     return InvalidArgument("round: the method is common, ceil or floor");

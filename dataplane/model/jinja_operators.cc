@@ -24,9 +24,9 @@ StatusOr<Value> Checked(std::optional<int64_t> result) {
 
 StatusOr<Value> IntegerPower(int64_t base, int64_t exponent) {
   std::optional<int64_t> result = 1;
-  // Beyond 63 squarings-worth of factors only 0, 1 and -1 stay in range.
   if (base == 0 || base == 1) return Value::Int(exponent == 0 ? 1 : base);
   if (base == -1) return Value::Int(exponent % 2 == 0 ? 1 : -1);
+  // Any other leaves 64 bits within as many factors.
   for (int64_t i = 0; i < exponent && result.has_value(); ++i) {
     result = CheckedMul(*result, base);
   }
@@ -328,7 +328,7 @@ StatusOr<bool> Contains(Runtime& runtime, const Value& container,
     ASSIGN_OR_RETURN(const std::string_view part,
                      ToStringView(item, "what is looked for in a string"));
     RETURN_IF_ERROR(runtime.heap.ChargeText(container.text().size()));
-    return container.text().find(part) != std::string_view::npos;
+    return FindText(container.text(), part) != std::string_view::npos;
   }
   if (container.is_dict()) {
     ASSIGN_OR_RETURN(const Value* const found,

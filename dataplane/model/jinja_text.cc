@@ -2,6 +2,8 @@
 
 #include <utf8proc.h>
 
+#include <cstring>
+
 namespace tidepool::model::jinja {
 namespace {
 
@@ -49,7 +51,10 @@ void AppendLower(std::string_view text, CodePoint point, std::string& out) {
   }
 }
 
-// The character before `end`.
+// Looking for so few bytes at every place costs no more than reversing a text.
+constexpr size_t kShortPart = 16;
+
+// The last character of non-empty `text`.
 CodePoint LastCodePoint(std::string_view text) {
   for (size_t bytes = 2; bytes <= 4 && bytes <= text.size(); ++bytes) {
     const CodePoint point = FirstCodePoint(text.substr(text.size() - bytes));
@@ -112,6 +117,29 @@ size_t OffsetOf(std::string_view text, size_t index) {
     --index;
   }
   return offset;
+}
+
+size_t FindText(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  const void* const found =
+      memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+LastFinder::LastFinder(std::string_view text, std::string_view part)
+    : text_(text), part_(part) {
+  if (part.size() <= kShortPart) return;
+  reversed_text_.assign(text.rbegin(), text.rend());
+  reversed_part_.assign(part.rbegin(), part.rend());
+}
+
+size_t LastFinder::FindBefore(size_t end) const {
+  if (part_.size() <= kShortPart) return text_.substr(0, end).rfind(part_);
+  const size_t found =
+      FindText(reversed_text_, reversed_part_, text_.size() - end);
+  if (found == std::string_view::npos) return found;
+  return text_.size() - found - part_.size();
 }
 
 bool IsSpace(int32_t c) {

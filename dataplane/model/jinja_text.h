@@ -28,8 +28,24 @@ bool IsUpper(int32_t code_point);
 bool IsLower(int32_t code_point);
 bool IsPrintable(int32_t code_point);
 
-// Drops characters from the ends: those of `set`, or whitespace where it is
-// empty and `whitespace` is set.
+// Where `part` begins in `text`, at `from` or after it; npos if nowhere. Unlike
+// string_view's own, which compares byte by byte at every place, linear.
+size_t FindText(std::string_view text, std::string_view part, size_t from = 0);
+
+// The same from the right, for several looks at one text. Borrows both.
+class LastFinder {
+ public:
+  LastFinder(std::string_view text, std::string_view part);
+
+  // The last place where `part` ends at or before `end`; npos if nowhere.
+  size_t FindBefore(size_t end) const;
+
+ private:
+  std::string_view text_, part_;
+  std::string reversed_text_, reversed_part_;  // of a long part
+};
+
+// Drops characters from the ends: whitespace, or those of `set`.
 enum class Side { kLeft, kRight, kBoth };
 std::string_view StripSpace(std::string_view text, Side side);
 std::string_view StripSet(std::string_view text, std::string_view set,

@@ -55,6 +55,7 @@ StatusOr<Value> FilterTrim(Runtime& runtime, const Value& self,
   }
   ASSIGN_OR_RETURN(const std::string_view set,
                    ToStringView(*bound[0], "trim's characters"));
+  RETURN_IF_ERROR(runtime.heap.ChargeLookups(text.size(), set.size()));
   return Value::String(StripSet(text, set, Side::kBoth));
 }
 
@@ -253,8 +254,8 @@ StatusOr<Value> ReplaceText(Runtime& runtime, std::string_view text,
   TextBuilder out(runtime.heap);
   size_t from = 0;
   for (int64_t count = 0; count < count_max && out.ok(); ++count) {
-    const size_t at =
-        text.find(old_text, from + (old_text.empty() && count > 0 ? 1 : 0));
+    const size_t at = FindText(text, old_text,
+                               from + (old_text.empty() && count > 0 ? 1 : 0));
     if (at == std::string_view::npos || from > text.size()) break;
     size_t next = at;
     while (old_text.empty() && next < text.size() &&

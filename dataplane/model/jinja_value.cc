@@ -366,6 +366,7 @@ StatusOr<std::span<const Value>> Iterate(Heap& heap, const Value& value) {
       return std::span<const Value>();
     case Kind::kList:
     case Kind::kTuple:
+      RETURN_IF_ERROR(heap.ChargeItems(value.items().size()));
       return value.items();
     case Kind::kString:
       RETURN_IF_ERROR(heap.ChargeText(value.text().size()));

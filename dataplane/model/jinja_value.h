@@ -189,6 +189,11 @@ class Heap {
   Status ChargeItems(size_t count) {
     return ChargeSteps(1 + static_cast<int64_t>(count / 16));
   }
+  // For looking each of `bytes` up among `set_bytes`.
+  Status ChargeLookups(size_t bytes, size_t set_bytes) {
+    return ChargeSteps(1 + static_cast<int64_t>(bytes / 64) *
+                               static_cast<int64_t>(1 + set_bytes / 64));
+  }
   int64_t bytes_left() const { return bytes_max_ - bytes_used_; }
 
  private:
