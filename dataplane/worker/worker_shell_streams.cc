@@ -183,7 +183,11 @@ void StreamSender::Close(StreamId stream) {
     const MutexLock lock(&mutex_);
     closed = streamer_.Close(stream);
     const auto found = streams_.find(stream);
-    if (found != streams_.end()) cancelled = found->second.submissions;
+    if (found != streams_.end()) {
+      cancelled = found->second.submissions;
+      found->second.failed =
+          MakeError(Code::kCancelled, "the stream is closed");
+    }
     if (closed) streams_.erase(stream);
   }
   for (const transfer::SubmissionId id : cancelled) messenger_.Cancel(id);
@@ -199,14 +203,6 @@ void StreamSender::Submit(SliceSubmission submission) {
   const StreamTarget& target = *keep;
   transfer::Batch batch{.local_region = region_,
                         .deadline = Clock::Monotonic().Now() + kBatchTimeout};
-  Status failed;
-  {
-    const MutexLock lock(&mutex_);
-    const Stream& stream = streams_.at(target.stream);
-    batch.peer = stream.peer;
-    batch.capability = stream.capability;
-    failed = stream.failed;
-  }
   const auto row = static_cast<uint32_t>(target.capability.page_ids_size());
   batch.slices.reserve(submission.num_slices());
   for (int32_t layer = submission.layer_begin; layer < submission.layer_end;
@@ -220,20 +216,29 @@ void StreamSender::Submit(SliceSubmission submission) {
   }
   const auto sending =
       std::make_shared<Sending>(Sending{.submission = std::move(submission)});
-  if (failed.ok()) {
-    // Held while submitting, so that the completion cannot come before its
-    // submission is known. The messenger calls nobody back from Submit.
+  Status failed;
+  {
+    // Held while submitting, so that neither the completion nor Close can come
+    // before the submission is known. The messenger calls nobody back from
+    // Submit.
     const MutexLock lock(&mutex_);
-    const auto id = messenger_.Submit(
-        std::move(batch), [this, sending](const transfer::BatchResult& result) {
-          Complete(*sending, result);
-        });
-    if (id.ok()) {
-      sending->id = *id;
-      streams_.at(target.stream).submissions.insert(*id);
-      return;
+    Stream& stream = streams_.at(target.stream);
+    failed = stream.failed;
+    if (failed.ok()) {
+      batch.peer = stream.peer;
+      batch.capability = stream.capability;
+      const auto id = messenger_.Submit(
+          std::move(batch),
+          [this, sending](const transfer::BatchResult& result) {
+            Complete(*sending, result);
+          });
+      if (id.ok()) {
+        sending->id = *id;
+        stream.submissions.insert(*id);
+        return;
+      }
+      failed = id.status();
     }
-    failed = id.status();
   }
   Complete(*sending, {.status = failed});
 }

@@ -43,8 +43,7 @@ class MemoryGrants {
   std::map<GrantId, uint64_t> capabilities_;
 };
 
-// Sends slices as they become final. Thread-safe; no call waits, but for Open,
-// when the peer's address is a name.
+// Sends slices as they become final. Thread-safe; no call waits.
 class StreamSender {
  public:
   // On any thread, none of our locks held.
@@ -72,7 +71,7 @@ class StreamSender {
     transfer::PeerId peer = 0;
     std::shared_ptr<const transfer::Capability> capability;
     std::set<transfer::SubmissionId> submissions;  // not completed
-    Status failed;  // there is no way to this peer
+    Status failed;  // nothing can be sent: no way to this peer, or closed
   };
   // Shared with the completion.
   struct Sending {
