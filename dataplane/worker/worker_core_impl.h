@@ -70,7 +70,7 @@ struct Task {
   TaskId id = 0;
   std::string key;  // of the request, over all conductors
   wire::RequestHeader header;
-  SessionId session = 0;  // 0 once it ended
+  SessionId session = 0;
   TimePoint deadline{};
   // Nothing is owed to the conductor any more; what is left is to clean up.
   bool ended = false;

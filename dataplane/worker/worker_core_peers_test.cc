@@ -43,17 +43,24 @@ TEST_F(WorkerCoreTest, ARepeatedReserveGetsTheSameCapability) {
   EXPECT_TRUE(Take<GrantCapability>().empty());
 }
 
-TEST_F(WorkerCoreTest, AnExpiredReservationIsQuarantinedUntilRevoked) {
+class ImpatientWorkerCoreTest : public WorkerCoreTest {
+ protected:
+  ImpatientWorkerCoreTest()
+      : WorkerCoreTest({.reservation_ttl = seconds(8),
+                        .transfer_timeout = seconds(8)}) {}
+};
+
+TEST_F(ImpatientWorkerCoreTest, AnExpiredReservationIsQuarantinedUntilRevoked) {
   OpenSession();
   Reserve("a", 1);
   const GrantId grant = AnswerGrant();
-  Advance(seconds(15));
+  Advance(seconds(7));
   Reserve("a", 1);  // renews
-  Advance(seconds(4));
+  Advance(seconds(7));
   EXPECT_TRUE(Take<RevokeCapability>().empty());
-  // The request's own deadline comes first.
-  Advance(seconds(2));
+  Advance(seconds(1));
   ASSERT_EQ(Take<RevokeCapability>().size(), 1u);
+  EXPECT_EQ(core_->Stats().expired_reservations_total, 1u);
   EXPECT_EQ(core_->Stats().quarantined, 1u);
   EXPECT_EQ(engine_->Stats().pages_held, 3);
   core_->OnRevoked(grant, {}, now_);
@@ -116,6 +123,29 @@ TEST_F(WorkerCoreTest, AnEndThatOvertakesTheReserveRefusesIt) {
   Reserve("b", 3);
   AnswerGrant();
   EXPECT_TRUE(TakeReplyStatus().ok());
+}
+
+TEST_F(WorkerCoreTest, AnAbortOfANewerAttemptIsRememberedToo) {
+  OpenSession();
+  Reserve("a", 1);
+  AnswerGrant();
+  Take<ReplyToPeer>();
+  Abort("a", 2);
+  EXPECT_TRUE(TakeReplyStatus().ok());
+  Reserve("a", 2);
+  EXPECT_EQ(TakeReplyStatus().code(), Code::kFailedPrecondition);
+}
+
+TEST_F(WorkerCoreTest, AReservationEndsWithItsRequestsTime) {
+  OpenSession();
+  Reserve("a", 1);
+  AnswerGrant();
+  Advance(seconds(15));
+  Reserve("a", 1);  // renews for 30 s, though the request has only 5
+  EXPECT_TRUE(Take<RevokeCapability>().empty());
+  Advance(seconds(5));
+  EXPECT_EQ(Take<RevokeCapability>().size(), 1u);
+  EXPECT_EQ(TakeFailure()->kind(), Failure::KIND_EXPIRED);
 }
 
 TEST_F(WorkerCoreTest, TheEndOfTheSessionRevokesItsReservations) {
@@ -237,6 +267,24 @@ TEST_F(WorkerCoreTest, RenewsAReservationWhileItStreams) {
   core_->OnPeerReply(renewal, PeerResponse(Reserved(1)), now_);
   TakeCall();
   EXPECT_TRUE(LastCallIs<wire::CommitRequest>());
+}
+
+TEST_F(ImpatientWorkerCoreTest, ATransferThatIsNeverAcknowledgedFails) {
+  OpenSession();
+  Submit("a", 1, 4, 5, true);
+  RunAll();
+  core_->OnPeerReply(TakeCall(), PeerResponse(Reserved(1)), now_);
+  for (int second = 0; second < 8; ++second) {
+    EXPECT_FALSE(TakeFailure().has_value());
+    Advance(seconds(1));
+    for (const CallPeer& renewal : Take<CallPeer>())
+      core_->OnPeerReply(renewal.call, PeerResponse(Reserved(1)), now_);
+  }
+  const auto failure = TakeFailure();
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->kind(), Failure::KIND_PEER);
+  EXPECT_THAT(failure->message(),
+              ::testing::HasSubstr("0 of 3 slices acknowledged"));
 }
 
 TEST_F(WorkerCoreTest, AFailedTransferEndsTheAttempt) {

@@ -225,7 +225,7 @@ void WorkerCore::Impl::OnAbort(IncomingCallId call,
     // What is committed is the conductor's alone to end: the sender may only
     // have missed the answer.
     if (task->reception->phase != Phase::kActive) End(*task, now);
-  } else if (task == nullptr && live_.find(KeyOf(header)) == live_.end()) {
+  } else if (task == nullptr) {
     // The Reserve it undoes may still be on its way.
     const Ended* ended = FindEnded(KeyOf(header));
     if (ended == nullptr || ended->attempt < header.attempt()) {

@@ -7,8 +7,10 @@
 namespace tidepool::worker {
 
 std::string WorkerCore::Impl::KeyOf(const wire::RequestHeader& header) {
-  return fmt::format("{}/{:x}/{}", header.conductor_id(),
-                     header.conductor_incarnation(), header.request_id());
+  // With the first part's length, no two of them read alike.
+  return fmt::format("{}:{}/{:x}/{}", header.conductor_id().size(),
+                     header.conductor_id(), header.conductor_incarnation(),
+                     header.request_id());
 }
 
 Task* WorkerCore::Impl::FindLive(const wire::RequestHeader& header) {

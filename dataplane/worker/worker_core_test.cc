@@ -55,6 +55,20 @@ TEST_F(WorkerCoreTest, ReportsLoadAtLeastEverySecond) {
   ASSERT_EQ(TakeMessages().size(), 1u);
 }
 
+TEST_F(WorkerCoreTest, ConductorsCannotTouchEachOthersRequests) {
+  OpenSession();
+  Submit("x/5/a", 1, 5, 3);
+  OpenSession(2, "c/5/x");
+  wire::SessionRequest message;
+  message.set_sequence(2);
+  wire::RequestHeader& header = *message.mutable_cancel()->mutable_header();
+  header = Header("a", 1);
+  header.set_conductor_id("c/5/x");
+  core_->OnSessionMessage(2, message, now_);
+  RunAll();
+  EXPECT_EQ(TakeOutputs().size(), 3u);
+}
+
 // ---- Whole requests ----
 
 TEST_F(WorkerCoreTest, GeneratesTheOraclesTokensWithOneMessagePerStep) {
