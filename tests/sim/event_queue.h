@@ -1,6 +1,7 @@
 // Virtual time: the only clock of the simulation.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -59,11 +60,15 @@ class EventQueue {
 using Report = std::function<void(const std::string&)>;
 
 // Something that can die and be paused (as by SIGSTOP, or a page fault storm).
+// A pause only gets longer, or what it held up would be overtaken.
 // Owned by shared pointers, so that events that outlive it find out.
 struct Process : std::enable_shared_from_this<Process> {
   virtual ~Process() = default;
   bool alive = true;
   TimePoint paused_until{};
+  void PauseUntil(TimePoint until) {
+    paused_until = std::max(paused_until, until);
+  }
 };
 
 // Runs `run` in `process` at `time`, later if it is paused then, never if it

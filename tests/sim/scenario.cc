@@ -28,9 +28,6 @@ Scenario::Scenario(uint64_t seed) : random_(seed), network_(queue_, random_) {
   DrawLoad();
 }
 
-// Streams and processes hold each other through the network.
-Scenario::~Scenario() = default;
-
 // ---- Drawn from the seed ----
 
 void Scenario::DrawModel() {
@@ -78,7 +75,8 @@ void Scenario::DrawFleet() {
     if (random_.Chance(0.1)) config.core.max_ended_attempts = 4;
     nodes_.push_back(std::move(node));
   }
-  for (uint64_t i = 0; i < Between(1, 2); ++i) {
+  const uint64_t num_replicas = Between(1, 2);
+  for (uint64_t i = 0; i < num_replicas; ++i) {
     auto replica = std::make_unique<Replica>();
     conductor::ConductorCoreConfig& config = replica->config;
     config.conductor_id = fmt::format("conductor-{}", i);
@@ -127,7 +125,8 @@ void Scenario::DrawFaults() {
 }
 
 void Scenario::DrawLoad() {
-  for (uint64_t i = 0; i < Between(1, 4); ++i) {
+  const uint64_t num_prefixes = Between(1, 4);
+  for (uint64_t i = 0; i < num_prefixes; ++i) {
     std::vector<int32_t>& prefix = prefixes_.emplace_back();
     const uint64_t size =
         random_.Below(static_cast<uint64_t>(engine_.max_model_len) - 8);
@@ -242,10 +241,10 @@ void Scenario::Fault() {
       break;
     case 4:
     case 5:
-      node.process->paused_until = until;
+      node.process->PauseUntil(until);
       break;
     case 6:
-      replica.process->paused_until = until;
+      replica.process->PauseUntil(until);
       break;
     case 7:
       DrainWorker(node);

@@ -31,7 +31,6 @@ struct ScenarioResult {
 class Scenario {
  public:
   explicit Scenario(uint64_t seed);
-  ~Scenario();
   ScenarioResult Run();
 
  private:
