@@ -1,9 +1,8 @@
 // The loop of one kind of object: queue, worker threads, reconciler.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "controller/runtime/reconciler.h"
 #include "controller/runtime/work_queue.h"
 #include "dataplane/base/clock.h"
+#include "dataplane/base/mutex.h"
 
 namespace tidepool::runtime {
 
@@ -21,7 +21,7 @@ struct ControllerLoopOptions {
   WorkQueueOptions queue;
 };
 
-// Reconciles the keys of its queue while `may_run` says so (leadership); what
+// Reconciles the keys of its queue while it is told to run (leadership); what
 // is added meanwhile waits. Thread-safe.
 class ControllerLoop {
  public:
@@ -37,8 +37,12 @@ class ControllerLoop {
   WorkQueue& queue() { return queue_; }
   void set_observer(Observer observer) { observer_ = std::move(observer); }
 
-  // At most once. `may_run` is asked before each call.
+  // At most once; paused. `may_run` is asked before each call, so that nothing
+  // begins between the end of leadership and Pause.
   void Start(std::function<bool()> may_run);
+  void Resume() { SetRunning(true); }
+  // Calls that run go on.
+  void Pause() { SetRunning(false); }
   // Waits for the calls that run; idempotent.
   void Stop();
 
@@ -46,9 +50,15 @@ class ControllerLoop {
   // is none.
   bool RunOne();
 
+  // When the longest of the calls that run began; TimePoint::max() if none.
+  TimePoint oldest_call() const;
+
  private:
-  void Work(std::stop_token stop);
+  void Work();
+  bool AwaitRunning();
+  void SetRunning(bool running);
   void Process(WorkQueue::Item item);
+  StatusOr<Result> Call(const kube::ObjectKey& key);
 
   const ControllerLoopOptions options_;
   Reconciler& reconciler_;
@@ -56,7 +66,11 @@ class ControllerLoop {
   WorkQueue queue_;
   Observer observer_;
   std::function<bool()> may_run_;
-  std::vector<std::jthread> threads_;
+  mutable Mutex mutex_;
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::multiset<TimePoint> calls_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace tidepool::runtime

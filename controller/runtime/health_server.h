@@ -11,8 +11,8 @@
 namespace tidepool::runtime {
 
 struct HealthServerOptions {
-  std::string host = "0.0.0.0";  // an address
-  uint16_t port = 0;             // 0: any free one
+  std::string host;   // an address; "": all of this machine, IPv6 and IPv4
+  uint16_t port = 0;  // 0: any free one
   // An error makes the answer 503 with its message. Called on the server's
   // thread; must not block.
   std::function<Status()> healthy;       // null: always
@@ -20,8 +20,8 @@ struct HealthServerOptions {
   std::function<std::string()> metrics;  // text format of Prometheus
 };
 
-// Answers one request after the other on one thread; clients that are slow or
-// say too much are cut.
+// One thread; one request per connection. Connections are few and short-lived:
+// beyond 32 the oldest is closed, and so is one that takes over 5 seconds.
 class HealthServer {
  public:
   // Errors: kInvalidArgument (no address), kUnavailable (port in use).

@@ -4,15 +4,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "controller/kube/client.h"
 #include "dataplane/base/clock.h"
-#include "dataplane/base/mutex.h"
-#include "dataplane/base/notification.h"
 #include "dataplane/base/random.h"
 #include "dataplane/base/status.h"
 
@@ -53,21 +51,24 @@ StatusOr<LeaseState> ParseLease(const kube::Json& lease);
 
 // The election without threads, clocks or sockets. Externally synchronized.
 //
-// Terms: each acquisition writes leaseTransitions + 1, and the term is what was
-// written, so that terms only grow. A Lease that was deleted begins again at
-// the minutes since 1970: above every former term, as long as leaders changed
-// less than once a minute in the average, so that workers which remember the
-// old terms do not refuse the new ones.
+// A leader counts from when it sent a renewal, the others from when they saw
+// its effect, both on monotonic clocks: it stops before anybody else starts.
+//
+// Terms: each acquisition writes a greater leaseTransitions, which is the term,
+// and at least the minutes since 1970, so that terms also grow when the Lease
+// was deleted (unless leaders changed more than once a minute on average):
+// workers remember terms, and would refuse all that is asked of them in a lower
+// one.
 class LeaderElectorCore {
  public:
   enum class Verb { kGet, kCreate, kReplace };
   struct Call {
     Verb verb = Verb::kGet;
-    bool release = false;
-    // To write: kCreate, and kReplace with `resource_version` as precondition.
+    bool acquires = false;
+    bool releases = false;
+    // What kCreate and kReplace write; the version is kReplace's precondition.
     std::string holder, resource_version;
     int64_t transitions = 0;
-    bool acquired = false;  // the first write of a term
     TimePoint sent;
   };
 
@@ -84,31 +85,38 @@ class LeaderElectorCore {
   void Stop();
   bool stopped() const { return stopping_ && !held_; }
 
-  // Leading, while before this time; TimePoint::min() otherwise.
+  // Leading before this time; TimePoint::min() when not.
   TimePoint leading_until() const { return leading_until_; }
   bool IsLeading(TimePoint now) const { return now < leading_until_; }
   // Of the Lease that is, or was last, ours; 0 before.
-  uint64_t term() const { return term_; }
-  // Whom the Lease named when it was last seen.
+  uint64_t term() const { return static_cast<uint64_t>(term_); }
+  // Whom the Lease named when it was last seen; "" if nobody.
   const std::string& holder() const { return seen_.holder; }
 
  private:
-  std::optional<Call> Acquire(TimePoint now, double unix_seconds);
-  void Observe(TimePoint now, const LeaseState& state);
+  Call Renew(TimePoint now) const;
+  Call Acquire(TimePoint now, double unix_seconds) const;
+  TimePoint ClaimableAt() const;
+  void Schedule(TimePoint now);
+  void Observe(TimePoint now, const StatusOr<LeaseState>& result);
+  void Renewed(const Call& call, TimePoint now,
+               const StatusOr<LeaseState>& result);
+  void Acquired(const Call& call, TimePoint now,
+                const StatusOr<LeaseState>& result);
   void Lose();
 
   const LeaderElectorOptions options_;
   Random random_;
 
   bool stopping_ = false;
-  bool held_ = false;   // the last that we know is that the Lease is ours
-  bool known_ = false;  // `seen_` is what the server last told us
-  bool absent_ = false;
+  bool held_ = false;    // ours, for all we know
+  bool known_ = false;   // seen_ and absent_ may be acted upon
+  bool absent_ = false;  // there is no Lease
   LeaseState seen_;
-  TimePoint seen_at_;  // when `seen_` last changed
-  TimePoint next_call_;
+  TimePoint seen_at_;  // when what we saw last changed
+  TimePoint next_call_ = TimePoint::min();
   TimePoint leading_until_ = TimePoint::min();
-  uint64_t term_ = 0;
+  int64_t term_ = 0;
 };
 
 // The election on a thread of its own. Thread-safe.
@@ -140,15 +148,16 @@ class LeaderElector {
 
  private:
   void Run(std::stop_token stop);
-  void Perform(const LeaderElectorCore::Call& call);
+  StatusOr<LeaseState> Perform(const LeaderElectorCore::Call& call);
   void Tell();
 
   const LeaderElectorOptions options_;
   kube::Client& client_;
   const Clock& clock_;
   const Listener listener_;
-  LeaderElectorCore core_;  // confined to the thread
-  bool told_leading_ = false;
+  LeaderElectorCore core_;        // confined to the thread
+  std::optional<uint64_t> told_;  // the term that `started` was told
+  double acquired_unix_ = 0;
   std::atomic<Duration::rep> leading_until_;
   std::atomic<uint64_t> term_ = 0;
   std::atomic<uint64_t> terms_total_ = 0;

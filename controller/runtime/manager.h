@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,8 @@ namespace tidepool::runtime {
 
 struct ManagerOptions {
   LeaderElectorOptions election;
-  bool elect = true;  // false: leads from the start (one replica, tests)
-  std::string health_host = "0.0.0.0";
+  bool elect = true;        // false: leads from the start (one replica, tests)
+  std::string health_host;  // "": all addresses
   uint16_t health_port = 8081;  // 0: any free one
   // /healthz fails when a call of a reconciler has run for this long: nothing
   // it waits for takes that long, so it hangs.

@@ -61,10 +61,9 @@ class ReflectorCore {
     // kWatch:
     std::string resource_version;
     Duration timeout{};
-    // The watch must be ended with kDeadlineExceeded when nothing came for
-    // `silence_max`, and with OK at `end` at the latest.
+    // The driver ends the watch with kDeadlineExceeded when nothing came for
+    // `silence_max`.
     Duration silence_max{};
-    TimePoint end;
   };
 
   // `sink` must outlive it. `seed` is for jitter alone.
@@ -96,7 +95,7 @@ class ReflectorCore {
 
  private:
   void Fail(TimePoint now, const Status& status);
-  void Progress(TimePoint now);
+  void Heard(TimePoint now);
   Duration Jittered(Duration value, double low, double high);
 
   const ReflectorOptions options_;

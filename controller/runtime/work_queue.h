@@ -59,6 +59,7 @@ class WorkQueue {
 
   void Add(const kube::ObjectKey& key);
   // The earliest time asked for wins; a key that waits already is not delayed.
+  // Handing the key out before then ends the wish: its holder has a new one.
   void AddAfter(const kube::ObjectKey& key, Duration delay);
   // Adds after the key's backoff, which grows with each call.
   void AddFailed(const kube::ObjectKey& key);
@@ -87,6 +88,7 @@ class WorkQueue {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DelayLocked(const kube::ObjectKey& key, Duration delay)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MoveDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<Item> TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -100,7 +102,6 @@ class WorkQueue {
   std::set<kube::ObjectKey> dirty_ ABSL_GUARDED_BY(mutex_);
   std::set<kube::ObjectKey> held_ ABSL_GUARDED_BY(mutex_);
   WakeQueue<kube::ObjectKey> delayed_ ABSL_GUARDED_BY(mutex_);
-  std::set<kube::ObjectKey> delayed_keys_ ABSL_GUARDED_BY(mutex_);
   std::map<kube::ObjectKey, uint32_t> failures_ ABSL_GUARDED_BY(mutex_);
   uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 };

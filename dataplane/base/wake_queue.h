@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <set>
@@ -43,6 +44,7 @@ class WakeQueue {
     return id;
   }
 
+  size_t size() const { return times_.size(); }
   // TimePoint::max() if nothing is armed.
   TimePoint next() const {
     return order_.empty() ? TimePoint::max() : order_.begin()->first;

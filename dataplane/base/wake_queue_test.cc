@@ -15,6 +15,7 @@ TEST(WakeQueueTest, PopsInOrderOfTimeAndOnlyWhatIsDue) {
   queue.Arm(1, At(5));
   queue.Arm(2, At(3));
   EXPECT_EQ(queue.next(), At(3));
+  EXPECT_EQ(queue.size(), 2u);
   EXPECT_EQ(queue.PopDue(At(2)), std::nullopt);
   EXPECT_EQ(queue.PopDue(At(5)), 2);
   EXPECT_EQ(queue.PopDue(At(5)), 1);

@@ -47,7 +47,7 @@ PACKAGES = {
     "OpenSSL": "libssl-dev", "PCRE2": "libpcre2-dev",
     "PkgConfig": "pkg-config", "Protobuf": "libprotobuf-dev",
     "UTF8PROC": "libutf8proc-dev", "absl": "libabsl-dev",
-    "benchmark": "libbenchmark-dev", "fmt": "libfmt-dev",
+    "benchmark": "libbenchmark-dev", "civetweb": "libcivetweb-dev", "fmt": "libfmt-dev",
     "gRPC": "libgrpc++-dev", "nlohmann_json": "nlohmann-json3-dev",
     "prometheus-cpp": "prometheus-cpp-dev", "simdjson": "libsimdjson-dev",
     "spdlog": "libspdlog-dev", "yaml-cpp": "libyaml-cpp-dev",
@@ -60,7 +60,7 @@ METRIC = re.compile(
     r'"(tidepool_[a-z0-9_]+|vllm:[a-z0-9_]+)"')
 METRIC_UNITS = ("_total", "_seconds", "_bytes", "_ratio", "_info", "_tokens",
                 "_pages", "_requests", "_sequences", "_workers",
-                "_connections", "_perc", "_running", "_waiting")
+                "_connections", "_objects", "_perc", "_running", "_waiting")
 FORBIDDEN = re.compile(r"/root/|/Users/|/tmp/[a-z]")
 
 
