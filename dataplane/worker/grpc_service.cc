@@ -34,6 +34,18 @@ WorkerService::Session(grpc::CallbackServerContext* context) {
   return sessions_.Open(context);
 }
 
+grpc::ServerUnaryReactor* WorkerService::SetRole(
+    grpc::CallbackServerContext* context, const wire::SetRoleRequest* request,
+    wire::SetRoleResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  // `response` lives until Finish.
+  set_role_(*request, [reactor, response](StatusOr<wire::RoleState> state) {
+    if (state.ok()) *response->mutable_state() = *std::move(state);
+    reactor->Finish(ToGrpc(Annotate(state.status(), "set role")));
+  });
+  return reactor;
+}
+
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* PeerService::Take(
     grpc::CallbackServerContext* context, const Request& request,

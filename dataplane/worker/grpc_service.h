@@ -20,9 +20,17 @@ namespace tidepool::worker {
 
 class WorkerService final : public wire::WorkerService::CallbackService {
  public:
+  using RoleReply = std::function<void(StatusOr<wire::RoleState>)>;
+  // Calls `reply` once, on any thread.
+  using OnSetRole =
+      std::function<void(const wire::SetRoleRequest& request, RoleReply reply)>;
+
   WorkerService(SessionRegistry& sessions,
-                std::function<wire::DescribeResponse()> describe)
-      : sessions_(sessions), describe_(std::move(describe)) {}
+                std::function<wire::DescribeResponse()> describe,
+                OnSetRole set_role)
+      : sessions_(sessions),
+        describe_(std::move(describe)),
+        set_role_(std::move(set_role)) {}
 
   grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
                                      const wire::DescribeRequest* request,
@@ -30,10 +38,14 @@ class WorkerService final : public wire::WorkerService::CallbackService {
   // Errors: UNAVAILABLE while the model loads.
   grpc::ServerBidiReactor<wire::SessionRequest, wire::SessionResponse>* Session(
       grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* SetRole(grpc::CallbackServerContext* context,
+                                    const wire::SetRoleRequest* request,
+                                    wire::SetRoleResponse* response) override;
 
  private:
   SessionRegistry& sessions_;
   const std::function<wire::DescribeResponse()> describe_;
+  const OnSetRole set_role_;
 };
 
 // Calls of other workers that wait for the core's answer. Thread-safe.

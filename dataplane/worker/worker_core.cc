@@ -66,8 +66,7 @@ void WorkerCore::Impl::OnHello(SessionId id,
   *answer.mutable_hello()->mutable_description() = Describe();
   Send(id, std::move(answer));
   wire::SessionResponse load;
-  *load.mutable_load() = LoadOf(engine_.Stats());
-  load.mutable_load()->set_draining(draining_);
+  *load.mutable_load() = Load();
   Send(id, std::move(load));
 }
 
@@ -115,8 +114,11 @@ void WorkerCore::Impl::OnSubmit(SessionId id, const wire::SubmitRequest& submit,
   if (!valid.ok()) {
     return EndSessionFor(id, Annotate(valid, "submit.header"), now);
   }
-  if (draining_) {
-    return Refuse(id, header, Failure::KIND_DRAINING, "the worker is draining");
+  if (const Status accepted = Accepts(
+          submit.has_decode_peer() ? wire::ROLE_PREFILL : wire::ROLE_DECODE);
+      !accepted.ok()) {
+    return Refuse(id, header, Failure::KIND_DRAINING,
+                  std::string(MessageOf(accepted)));
   }
   const Status admitted = AdmitAttempt(header, now);
   if (!admitted.ok()) {
@@ -168,11 +170,19 @@ void WorkerCore::Impl::OnCancel(const Session& session,
   }
 }
 
+wire::WorkerLoad WorkerCore::Impl::Load() const {
+  wire::WorkerLoad load = LoadOf(engine_.Stats());
+  load.set_draining(draining_);
+  if (prefill_seconds_ > 0) {
+    load.set_prefill_tokens_per_second(prefilled_tokens_ / prefill_seconds_);
+  }
+  return load;
+}
+
 void WorkerCore::Impl::ReportLoad(TimePoint now) {
   load_checked_ = now;
   touched_ = false;
-  wire::WorkerLoad load = LoadOf(engine_.Stats());
-  load.set_draining(draining_);
+  const wire::WorkerLoad load = Load();
   if (now - load_sent_ < config_.load_interval_max &&
       load.SerializeAsString() == last_load_.SerializeAsString()) {
     return;
@@ -193,6 +203,7 @@ void WorkerCore::Impl::OnStepDone(const Status& status,
                                   TimePoint now) {
   CHECK(step_in_flight_);
   step_in_flight_ = false;
+  if (status.ok()) MeasurePrefill(now - step_started_);
   std::map<SessionId, wire::StepOutputs> outputs;
   for (const engine::EngineOutput& output :
        status.ok() ? engine_.Complete(result) : engine_.Fail(status)) {
@@ -227,16 +238,31 @@ void WorkerCore::Impl::OnEngineOutput(
   if (finished) End(task, now);
 }
 
+void WorkerCore::Impl::MeasurePrefill(Duration time) {
+  constexpr double kSecondsKept = 10;
+  if (step_prompt_tokens_ == 0) return;
+  prefilled_tokens_ += static_cast<double>(step_prompt_tokens_);
+  prefill_seconds_ += Seconds(time).count();
+  if (prefill_seconds_ < kSecondsKept) return;
+  prefilled_tokens_ /= 2;
+  prefill_seconds_ /= 2;
+}
+
 void WorkerCore::Impl::StartStep(TimePoint now) {
   if (step_in_flight_) return;
   const engine::StepPlan* plan = engine_.Plan();
   if (plan == nullptr) return;
   step_in_flight_ = true;
+  step_started_ = now;
+  step_prompt_tokens_ = 0;
   const auto page_tokens =
       static_cast<int32_t>(config_.description.identity().page_tokens());
   RunStep run{.plan = plan};
   for (const engine::SequenceStep& step : plan->sequences) {
     Task& task = tasks_.at(step.sequence);
+    if (step.begin < step.prompt_tokens) {
+      step_prompt_tokens_ += step.end - step.begin;
+    }
     if (task.handover == nullptr) continue;
     if (!task.handover->started) BeginHandover(task, step, now);
     task.handover->prefill_tokens +=
@@ -253,6 +279,7 @@ void WorkerCore::Impl::StartStep(TimePoint now) {
 
 void WorkerCore::Impl::Settle(TimePoint now) {
   touched_ = true;
+  AdvanceRole(now);
   StartStep(now);
   if (now - load_checked_ >= config_.load_interval_min) ReportLoad(now);
 }
@@ -264,14 +291,17 @@ void WorkerCore::Impl::Tick(TimePoint now) {
 }
 
 TimePoint WorkerCore::Impl::NextDeadline() const {
-  if (sessions_.empty()) return wakes_.next();
+  const TimePoint next = std::min(wakes_.next(), hand_back_at_);
+  if (sessions_.empty()) return next;
   const TimePoint load = touched_ ? load_checked_ + config_.load_interval_min
                                   : load_sent_ + config_.load_interval_max;
-  return std::min(wakes_.next(), load);
+  return std::min(next, load);
 }
 
 wire::DescribeResponse WorkerCore::Impl::Describe() const {
   wire::DescribeResponse description = config_.description;
+  description.set_role(role_.role());
+  *description.mutable_role_state() = role_;
   description.set_draining(draining_);
   return description;
 }
@@ -349,8 +379,14 @@ void WorkerCore::OnStepDone(const Status& status,
   impl_->OnStepDone(status, result, now);
   impl_->Settle(now);
 }
-void WorkerCore::Drain(TimePoint now) {
-  impl_->Drain();
+StatusOr<wire::RoleState> WorkerCore::SetRole(
+    const wire::SetRoleRequest& request, TimePoint now) {
+  StatusOr<wire::RoleState> state = impl_->SetRole(request, now);
+  impl_->Settle(now);
+  return state;
+}
+void WorkerCore::Drain(Duration timeout, TimePoint now) {
+  impl_->Drain(timeout, now);
   impl_->Settle(now);
 }
 bool WorkerCore::Idle() const { return impl_->Idle(); }
@@ -364,6 +400,9 @@ std::vector<WorkerEffect> WorkerCore::TakeEffects() {
 }
 wire::DescribeResponse WorkerCore::Describe() const {
   return impl_->Describe();
+}
+const wire::RoleState& WorkerCore::role_state() const {
+  return impl_->role_state();
 }
 WorkerCoreStats WorkerCore::Stats() const { return impl_->Stats(); }
 

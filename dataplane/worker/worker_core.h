@@ -146,10 +146,15 @@ struct WorkerCoreStats {
   uint64_t stale_calls_total = 0;  // refused for an old attempt
   uint64_t digest_failures_total = 0;
   uint64_t session_gaps_total = 0;
+  uint64_t role_switches_total = 0;
+  uint64_t handed_back_total = 0;  // not done when there was no more time
 };
 
 // Confined to one thread. Calls take the time, append effects, and never
 // block; the shell takes the effects after each call.
+//
+// Only work of the current role is taken: handovers as prefill, reservations
+// and whole requests as decode.
 //
 // Invariants: an attempt ends once, in one of: finish reason sent, failure
 // sent, handed over, cancelled, superseded; pages with writes posted against
@@ -194,8 +199,17 @@ class WorkerCore {
                   TimePoint now);
 
   // ---- Life ----
-  // Takes no new requests; those here run to their end.
-  void Drain(TimePoint now);
+  // Begins a switch to another role: no new work is taken, what is here may end
+  // until the drain timeout, and is then handed back (KIND_DRAINING); as soon
+  // as nothing is left, the new role is served, with the same cache. The
+  // current role ends a switch under way. Sessions are told of every change.
+  // Errors: kInvalidArgument; kFailedPrecondition (older epoch, the same epoch
+  // with another role, other incarnation, draining).
+  StatusOr<wire::RoleState> SetRole(const wire::SetRoleRequest& request,
+                                    TimePoint now);
+  // Takes no new requests; those here run to their end, or are handed back
+  // after `timeout`.
+  void Drain(Duration timeout, TimePoint now);
   // Nothing runs, is reserved, quarantined or streamed any more.
   bool Idle() const;
   void Tick(TimePoint now);
@@ -206,6 +220,7 @@ class WorkerCore {
   std::vector<WorkerEffect> TakeEffects();
 
   wire::DescribeResponse Describe() const;
+  const wire::RoleState& role_state() const;
   WorkerCoreStats Stats() const;
 
  private:

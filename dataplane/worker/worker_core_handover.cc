@@ -24,12 +24,12 @@ bool IsTransient(const Status& error) {
   }
 }
 
-Failure::Kind KindOfReserveError(const Status& error) {
+Failure::Kind KindOfError(const Status& error, bool reserving) {
   switch (error.code()) {
     case Code::kResourceExhausted:
       return Failure::KIND_PEER_OVERLOADED;
     case Code::kInvalidArgument:
-      return Failure::KIND_INVALID;
+      return reserving ? Failure::KIND_INVALID : Failure::KIND_PEER;
     default:
       return Failure::KIND_PEER;
   }
@@ -176,7 +176,7 @@ void WorkerCore::Impl::OnPeerError(Task& task, const Status& error,
   if (reserving && !IsTransient(error) && !handover.reserved.has_value()) {
     handover.peer_may_hold = false;
   }
-  Fail(task, reserving ? KindOfReserveError(error) : Failure::KIND_PEER,
+  Fail(task, KindOfError(error, reserving),
        fmt::format("{} to {}: {}", reserving ? "reserve" : "commit",
                    handover.peer.control_address(), MessageOf(error)),
        now);

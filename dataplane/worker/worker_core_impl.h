@@ -82,7 +82,9 @@ struct Task {
 class WorkerCore::Impl {
  public:
   Impl(WorkerCoreConfig config, engine::EngineCore& engine)
-      : config_(std::move(config)), engine_(engine) {}
+      : config_(std::move(config)), engine_(engine) {
+    role_.set_role(config_.description.role());
+  }
 
   // Sessions and time (worker_core.cc).
   void OnSessionMessage(SessionId id, const wire::SessionRequest& message,
@@ -90,14 +92,19 @@ class WorkerCore::Impl {
   void OnSessionClosed(SessionId id, TimePoint now);
   void OnStepDone(const Status& status, const engine::StepResult& result,
                   TimePoint now);
-  void Drain() { draining_ = true; }
   void Tick(TimePoint now);
   TimePoint NextDeadline() const;
   // To be called after every input: starts a step, reports the load.
   void Settle(TimePoint now);
   bool Idle() const { return tasks_.empty(); }
   wire::DescribeResponse Describe() const;
+  const wire::RoleState& role_state() const { return role_; }
   WorkerCoreStats Stats() const;
+
+  // Role (worker_core_role.cc).
+  StatusOr<wire::RoleState> SetRole(const wire::SetRoleRequest& request,
+                                    TimePoint now);
+  void Drain(Duration timeout, TimePoint now);
 
   // Decode side (worker_core_receive.cc).
   void OnReserve(IncomingCallId call, const wire::ReserveRequest& request,
@@ -129,7 +136,16 @@ class WorkerCore::Impl {
   void CloseSession(SessionId id, TimePoint now);
   void EndSessionFor(SessionId id, const Status& reason, TimePoint now);
   void Send(SessionId id, wire::SessionResponse message);
+  wire::WorkerLoad Load() const;
   void ReportLoad(TimePoint now);
+
+  // ---- Role ----
+  // Whether work of this role is taken now. Errors: kResourceExhausted.
+  Status Accepts(wire::Role work) const;
+  // Hands back what is late, and ends a switch with nothing left to wait for.
+  void AdvanceRole(TimePoint now);
+  void HandBack(TimePoint now);
+  void TellRole();
 
   // ---- Attempts ----
   struct Ended {
@@ -165,6 +181,9 @@ class WorkerCore::Impl {
   void OnEngineOutput(const engine::EngineOutput& output, TimePoint now,
                       std::map<SessionId, wire::StepOutputs>& outputs);
 
+  // The step in flight took `time`.
+  void MeasurePrefill(Duration time);
+
   // ---- Handover ----
   void BeginHandover(Task& task, const engine::SequenceStep& step,
                      TimePoint now);
@@ -191,8 +210,15 @@ class WorkerCore::Impl {
 
   const WorkerCoreConfig config_;
   engine::EngineCore& engine_;
+  wire::RoleState role_;
   bool draining_ = false;
+  // When what is left of the old role, or of all work, is handed back.
+  TimePoint hand_back_at_ = TimePoint::max();
   bool step_in_flight_ = false;
+  TimePoint step_started_{};
+  int64_t step_prompt_tokens_ = 0;
+  // Of the last seconds spent on prompts.
+  double prefilled_tokens_ = 0, prefill_seconds_ = 0;
 
   std::map<SessionId, Session> sessions_;
   std::map<std::string, SessionId> conductors_;  // by conductor_id

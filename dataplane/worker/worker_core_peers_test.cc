@@ -46,8 +46,8 @@ TEST_F(WorkerCoreTest, ARepeatedReserveGetsTheSameCapability) {
 class ImpatientWorkerCoreTest : public WorkerCoreTest {
  protected:
   ImpatientWorkerCoreTest()
-      : WorkerCoreTest({.reservation_ttl = seconds(8),
-                        .transfer_timeout = seconds(8)}) {}
+      : WorkerCoreTest(
+            {.reservation_ttl = seconds(8), .transfer_timeout = seconds(8)}) {}
 };
 
 TEST_F(ImpatientWorkerCoreTest, AnExpiredReservationIsQuarantinedUntilRevoked) {
@@ -163,7 +163,7 @@ TEST_F(WorkerCoreTest, TheEndOfTheSessionRevokesItsReservations) {
 
 // ---- Handover ----
 
-TEST_F(WorkerCoreTest, CommitsOnceEverySliceIsAcknowledged) {
+TEST_F(PrefillWorkerCoreTest, CommitsOnceEverySliceIsAcknowledged) {
   OpenSession();
   Submit("a", 1, 10, 5, true);  // two steps of 8 and 2 tokens
   const PeerCallId reserve = TakeCall();
@@ -198,7 +198,7 @@ TEST_F(WorkerCoreTest, CommitsOnceEverySliceIsAcknowledged) {
   EXPECT_TRUE(core_->Idle());
 }
 
-TEST_F(WorkerCoreTest, RepeatsAReserveWhoseAnswerWasLostThenGivesUp) {
+TEST_F(PrefillWorkerCoreTest, RepeatsAReserveWhoseAnswerWasLostThenGivesUp) {
   OpenSession();
   Submit("a", 1, 4, 5, true);
   RunAll();
@@ -224,7 +224,7 @@ TEST_F(WorkerCoreTest, RepeatsAReserveWhoseAnswerWasLostThenGivesUp) {
   EXPECT_TRUE(core_->Idle());
 }
 
-TEST_F(WorkerCoreTest, AnOverloadedPeerIsNotAFailedOne) {
+TEST_F(PrefillWorkerCoreTest, AnOverloadedPeerIsNotAFailedOne) {
   OpenSession();
   Submit("a", 1, 4, 5, true);
   RunAll();
@@ -235,7 +235,7 @@ TEST_F(WorkerCoreTest, AnOverloadedPeerIsNotAFailedOne) {
   EXPECT_TRUE(core_->Idle());
 }
 
-TEST_F(WorkerCoreTest, RefusesACapabilityThatDoesNotFit) {
+TEST_F(PrefillWorkerCoreTest, RefusesACapabilityThatDoesNotFit) {
   const wire::ReserveResponse bad[] = {Reserved(2), Reserved(3, 4),
                                        Reserved(1, 12), Reserved(2, 3)};
   OpenSession();
@@ -253,7 +253,7 @@ TEST_F(WorkerCoreTest, RefusesACapabilityThatDoesNotFit) {
   }
 }
 
-TEST_F(WorkerCoreTest, RenewsAReservationWhileItStreams) {
+TEST_F(PrefillWorkerCoreTest, RenewsAReservationWhileItStreams) {
   OpenSession();
   Submit("a", 1, 4, 5, true);
   RunAll();
@@ -269,7 +269,13 @@ TEST_F(WorkerCoreTest, RenewsAReservationWhileItStreams) {
   EXPECT_TRUE(LastCallIs<wire::CommitRequest>());
 }
 
-TEST_F(ImpatientWorkerCoreTest, ATransferThatIsNeverAcknowledgedFails) {
+class ImpatientPrefillWorkerCoreTest : public WorkerCoreTest {
+ protected:
+  ImpatientPrefillWorkerCoreTest()
+      : WorkerCoreTest({.transfer_timeout = seconds(8)}, wire::ROLE_PREFILL) {}
+};
+
+TEST_F(ImpatientPrefillWorkerCoreTest, ATransferThatIsNeverAcknowledgedFails) {
   OpenSession();
   Submit("a", 1, 4, 5, true);
   RunAll();
@@ -287,7 +293,7 @@ TEST_F(ImpatientWorkerCoreTest, ATransferThatIsNeverAcknowledgedFails) {
               ::testing::HasSubstr("0 of 3 slices acknowledged"));
 }
 
-TEST_F(WorkerCoreTest, AFailedTransferEndsTheAttempt) {
+TEST_F(PrefillWorkerCoreTest, AFailedTransferEndsTheAttempt) {
   OpenSession();
   Submit("a", 1, 4, 5, true);
   RunAll();
@@ -300,7 +306,8 @@ TEST_F(WorkerCoreTest, AFailedTransferEndsTheAttempt) {
   EXPECT_THAT(failure->message(), ::testing::HasSubstr("gone"));
 }
 
-TEST_F(WorkerCoreTest, ADeadlineWhileACallIsDueToBeRepeatedStillCleansUp) {
+TEST_F(PrefillWorkerCoreTest,
+       ADeadlineWhileACallIsDueToBeRepeatedStillCleansUp) {
   OpenSession();
   Submit("a", 1, 4, 5, true);
   RunAll();
@@ -314,7 +321,7 @@ TEST_F(WorkerCoreTest, ADeadlineWhileACallIsDueToBeRepeatedStillCleansUp) {
   EXPECT_TRUE(core_->Idle());
 }
 
-TEST_F(WorkerCoreTest, ACallThatFailsAfterTheEndIsFollowedByTheAbort) {
+TEST_F(PrefillWorkerCoreTest, ACallThatFailsAfterTheEndIsFollowedByTheAbort) {
   OpenSession();
   Submit("a", 1, 4, 5, true);
   const PeerCallId reserve = TakeCall();
@@ -332,7 +339,7 @@ TEST_F(WorkerCoreTest, ACallThatFailsAfterTheEndIsFollowedByTheAbort) {
   EXPECT_TRUE(LastCallIs<wire::AbortRequest>());
 }
 
-TEST_F(WorkerCoreTest, AFirstTokenThatIsTheLastIsNotHandedOver) {
+TEST_F(PrefillWorkerCoreTest, AFirstTokenThatIsTheLastIsNotHandedOver) {
   OpenSession();
   Submit("a", 1, 4, 1, true);
   const PeerCallId reserve = TakeCall();

@@ -81,8 +81,8 @@ void WorkerCore::Impl::OnReserve(IncomingCallId call,
                                   config_.description.transfer_address(), now));
     }
   }
-  if (draining_)
-    return Reply(call, ResourceExhausted("the worker is draining"));
+  const Status accepted = Accepts(wire::ROLE_DECODE);
+  if (!accepted.ok()) return Reply(call, accepted);
   const Status admitted = AdmitAttempt(header, now);
   if (!admitted.ok()) return Reply(call, admitted);
 
@@ -139,6 +139,9 @@ void WorkerCore::Impl::OnCommit(IncomingCallId call,
         ended->committed) {
       return Reply(call, PeerResponse(wire::CommitResponse()));
     }
+    // It may have been handed back, which is nobody's failure.
+    const Status accepted = Accepts(wire::ROLE_DECODE);
+    if (!accepted.ok()) return Reply(call, accepted);
     return Reply(call, NotFound("attempt {} of request {} holds no reservation",
                                 header.attempt(), header.request_id()));
   }

@@ -144,7 +144,11 @@ TEST_F(WorkerCoreTest, AFailedStepEndsItsRequests) {
 TEST_F(WorkerCoreTest, DrainingItEndsWhatItHasAndTakesNoMore) {
   OpenSession();
   Submit("a", 1, 5, 3);
-  core_->Drain(now_);
+  TakeMessages();
+  core_->Drain(seconds(10), now_);
+  const std::vector<SendToConductor> told = TakeMessages();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_TRUE(told[0].message.load().draining());
   Submit("b", 1, 5, 3);
   EXPECT_EQ(TakeFailure()->kind(), Failure::KIND_DRAINING);
   Reserve("c", 1);

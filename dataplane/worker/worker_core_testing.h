@@ -25,7 +25,8 @@ inline constexpr SessionId kSession = 1;
 
 class WorkerCoreTest : public ::testing::Test {
  protected:
-  explicit WorkerCoreTest(WorkerCoreConfig config = {}) {
+  explicit WorkerCoreTest(WorkerCoreConfig config = {},
+                          wire::Role role = wire::ROLE_DECODE) {
     engine_config_ = {.page_tokens = 4,
                       .block_tokens = 4,
                       .num_pages = 32,
@@ -38,7 +39,7 @@ class WorkerCoreTest : public ::testing::Test {
     config.slice_bytes = static_cast<uint64_t>(model_.Layout().slice_bytes());
     wire::DescribeResponse& hello = config.description;
     hello.set_incarnation(100);
-    hello.set_role(wire::ROLE_DECODE);
+    hello.set_role(role);
     hello.set_transfer_address("me:2");
     *hello.mutable_identity() = Identity();
     core_ = std::make_unique<WorkerCore>(std::move(config), *engine_);
@@ -256,6 +257,11 @@ class WorkerCoreTest : public ::testing::Test {
   CallPeer call_;
   std::vector<WorkerEffect> effects_;
   std::vector<Failure> failures_;
+};
+
+class PrefillWorkerCoreTest : public WorkerCoreTest {
+ protected:
+  PrefillWorkerCoreTest() : WorkerCoreTest({}, wire::ROLE_PREFILL) {}
 };
 
 }  // namespace tidepool::worker

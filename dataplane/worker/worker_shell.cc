@@ -9,6 +9,8 @@
 #include "dataplane/base/random.h"
 #include "dataplane/transfer/socket.h"
 #include "dataplane/worker/worker_shell_engine.h"
+#include "dataplane/worker/worker_shell_health.h"
+#include "dataplane/worker/worker_shell_metrics.h"
 
 namespace tidepool::worker {
 
@@ -47,10 +49,17 @@ WorkerShell::WorkerShell(const WorkerOptions& options,
                    runtime->OnPeerCall(call, std::move(request));
           },
           kMaxPeerCalls),
-      worker_service_(sessions_, [this] { return Describe(); }) {
+      worker_service_(
+          sessions_, [this] { return Describe(); },
+          [this](const wire::SetRoleRequest& request,
+                 WorkerService::RoleReply reply) {
+            SetRole(request, std::move(reply));
+          }) {
   description_.set_incarnation(SystemRandom64() | 1);
   description_.set_role(options.role == "prefill" ? wire::ROLE_PREFILL
                                                   : wire::ROLE_DECODE);
+  description_.mutable_role_state()->set_role(description_.role());
+  description_.set_name(options.name);
   description_.set_served_model(options.served_model_name);
 }
 
@@ -80,17 +89,9 @@ Status WorkerShell::Listen() {
   transfer_address_ = ToText(advertised);
   if (options_.metrics_port >= 0) {
     ASSIGN_OR_RETURN(
-        metrics_, MetricsServer::Start(
-                      options_.host,
-                      static_cast<uint16_t>(options_.metrics_port), [this] {
-                        const wire::DescribeResponse self = Describe();
-                        MetricsSource source{
-                            .loaded = self.ready() ? 1.0 : self.load_progress(),
-                            .transfer = messenger_->stats()};
-                        if (WorkerRuntime* const runtime = runtime_.load())
-                          source.worker = runtime->snapshot();
-                        return source;
-                      }));
+        http_, HttpEndpoints::Start(
+                   options_.host, static_cast<uint16_t>(options_.metrics_port),
+                   [this](std::string_view path) { return Answer(path); }));
   }
 
   grpc::ServerBuilder builder;
@@ -126,13 +127,49 @@ std::string WorkerShell::control_address() const {
 std::string WorkerShell::transfer_address() const { return transfer_address_; }
 
 std::optional<uint16_t> WorkerShell::metrics_port() const {
-  if (metrics_ == nullptr) return std::nullopt;
-  return metrics_->port();
+  if (http_ == nullptr) return std::nullopt;
+  return http_->port();
 }
 
 wire::DescribeResponse WorkerShell::Describe() const {
-  const MutexLock lock(&mutex_);
-  return description_;
+  wire::DescribeResponse description;
+  {
+    const MutexLock lock(&mutex_);
+    description = description_;
+  }
+  if (const WorkerRuntime* const runtime = runtime_.load()) {
+    *description.mutable_role_state() = runtime->snapshot().role;
+    description.set_role(description.role_state().role());
+  }
+  return description;
+}
+
+void WorkerShell::SetRole(const wire::SetRoleRequest& request,
+                          WorkerService::RoleReply reply) {
+  WorkerRuntime* const runtime = runtime_.load();
+  if (runtime == nullptr)
+    return reply(FailedPrecondition("the model is still loading"));
+  if (!runtime->SetRole(request, reply))
+    reply(Unavailable("too many messages wait here"));
+}
+
+HttpAnswer WorkerShell::Answer(std::string_view path) const {
+  const wire::DescribeResponse self = Describe();
+  if (path == "/ready") return ReadyAnswer(self);
+  std::optional<WorkerSnapshot> worker;
+  if (const WorkerRuntime* const runtime = runtime_.load())
+    worker = runtime->snapshot();
+  if (path == "/health")
+    return HealthAnswer(worker, std::chrono::seconds(options_.step_timeout_s),
+                        Clock::Monotonic().Now());
+  if (path == "/metrics")
+    return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+            .body = RenderMetrics(
+                {.loaded = self.ready() ? 1.0 : self.load_progress(),
+                 .worker = std::move(worker),
+                 .transfer = messenger_->stats()})};
+  return {.status = 404,
+          .body = "there are /metrics, /health and /ready here\n"};
 }
 
 void WorkerShell::Load(std::stop_token stop) {
@@ -162,17 +199,17 @@ Status WorkerShell::LoadAndServe(std::stop_token stop) {
     description.set_draining(description_.draining());
     description_ = description;
   }
-  if (description.draining()) runtime_owner_->Drain();
+  if (description.draining()) runtime_owner_->Drain(Duration(0));
   LOG_INFO("ready: {} worker at {}", options_.role, control_address());
   return OkStatus();
 }
 
-void WorkerShell::Drain() {
+void WorkerShell::Drain(Duration timeout) {
   {
     const MutexLock lock(&mutex_);
     description_.set_draining(true);
   }
-  if (WorkerRuntime* const runtime = runtime_.load()) runtime->Drain();
+  if (WorkerRuntime* const runtime = runtime_.load()) runtime->Drain(timeout);
 }
 
 bool WorkerShell::WaitUntilIdle(Duration timeout) {
@@ -192,7 +229,7 @@ WorkerShell::~WorkerShell() {
         std::chrono::duration_cast<std::chrono::microseconds>(kCloseTimeout));
     server_.reset();
   }
-  metrics_.reset();
+  http_.reset();
   runtime_owner_.reset();
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "dataplane/base/mutex.h"
@@ -15,7 +16,7 @@
 #include "dataplane/worker/grpc_service.h"
 #include "dataplane/worker/grpc_session.h"
 #include "dataplane/worker/worker_options.h"
-#include "dataplane/worker/worker_shell_metrics.h"
+#include "dataplane/worker/worker_shell_http.h"
 #include "dataplane/worker/worker_shell_runtime.h"
 
 namespace tidepool::worker {
@@ -35,8 +36,9 @@ class WorkerShell {
   std::string transfer_address() const;
   std::optional<uint16_t> metrics_port() const;
 
-  // Takes no new requests.
-  void Drain();
+  // Takes no new requests; those not done after `timeout` are handed back to
+  // their conductors.
+  void Drain(Duration timeout);
   // Whether all requests have ended (or the model never was there), after at
   // most `timeout`.
   bool WaitUntilIdle(Duration timeout);
@@ -47,6 +49,10 @@ class WorkerShell {
   WorkerShell(const WorkerOptions& options,
               std::function<void(Status)> on_failed);
   Status Listen();
+  void SetRole(const wire::SetRoleRequest& request,
+               WorkerService::RoleReply reply);
+  // What the HTTP port answers.
+  HttpAnswer Answer(std::string_view path) const;
   void Load(std::stop_token stop);
   Status LoadAndServe(std::stop_token stop);
 
@@ -64,7 +70,7 @@ class WorkerShell {
   std::unique_ptr<WorkerRuntime> runtime_owner_;
   // Set once, when there is a model.
   std::atomic<WorkerRuntime*> runtime_ = nullptr;
-  std::unique_ptr<MetricsServer> metrics_;
+  std::unique_ptr<HttpEndpoints> http_;
   int control_port_ = 0;
   std::string transfer_address_;  // the host in digits
   std::unique_ptr<grpc::Server> server_;

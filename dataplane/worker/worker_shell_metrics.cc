@@ -1,22 +1,16 @@
 #include "dataplane/worker/worker_shell_metrics.h"
 
 #include <prometheus/client_metric.h>
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
 #include <prometheus/metric_type.h>
+#include <prometheus/text_serializer.h>
 #include <unistd.h>
 
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
-#include <thread>
 #include <utility>
 #include <vector>
-
-#include "dataplane/base/notification.h"
-#include "dataplane/transfer/socket.h"
 
 namespace tidepool::worker {
 namespace {
@@ -133,6 +127,20 @@ void AddCore(const WorkerCoreStats& stats, Families& out) {
         "Commits whose KV was not what was sent.", stats.digest_failures_total);
   count("tidepool_worker_session_gaps_total", "Sessions ended for a gap.",
         stats.session_gaps_total);
+  count("tidepool_worker_role_switches_total", "Changes of role.",
+        stats.role_switches_total);
+  count("tidepool_worker_handed_back_total",
+        "Requests handed back, not done when there was no more time.",
+        stats.handed_back_total);
+}
+
+void AddRole(const wire::RoleState& role, Families& out) {
+  const auto is = [](bool yes) { return yes ? 1.0 : 0.0; };
+  out.Gauge("tidepool_worker_role_info", "1 for the role that is served.",
+            {{is(role.role() == wire::ROLE_PREFILL), {{"role", "prefill"}}},
+             {is(role.role() == wire::ROLE_DECODE), {{"role", "decode"}}}});
+  out.Gauge("tidepool_worker_role_switches_running", "1 during a switch.",
+            {{is(role.target() != wire::ROLE_UNSPECIFIED), {}}});
 }
 
 void AddTransfer(const transfer::MessengerStats& stats, Families& out) {
@@ -181,80 +189,21 @@ void AddProcess(Families& out) {
             {{resident * static_cast<double>(sysconf(_SC_PAGESIZE)), {}}});
 }
 
-class Collector : public prometheus::Collectable {
- public:
-  explicit Collector(std::function<MetricsSource()> collect)
-      : collect_(std::move(collect)) {}
-
-  std::vector<MetricFamily> Collect() const override {
-    const MetricsSource source = collect_();
-    Families families;
-    families.Gauge("tidepool_worker_model_loaded_ratio",
-                   "Share of the model that is loaded; 1 when ready.",
-                   {{source.loaded, {}}});
-    if (source.worker) {
-      AddEngine(source.worker->engine, families);
-      AddCore(source.worker->core, families);
-    }
-    AddTransfer(source.transfer, families);
-    AddProcess(families);
-    return families.Take();
-  }
-
- private:
-  const std::function<MetricsSource()> collect_;
-};
-
-class ExposerServer final : public MetricsServer {
- public:
-  ExposerServer(const std::string& host,
-                std::unique_ptr<prometheus::Exposer> exposer,
-                std::function<MetricsSource()> collect)
-      : host_(host),
-        collector_(std::make_shared<Collector>(std::move(collect))),
-        exposer_(std::move(exposer)) {
-    exposer_->RegisterCollectable(collector_);
-  }
-
-  // The library looks whether it shall stop every two seconds, or when somebody
-  // connects: so somebody does.
-  ~ExposerServer() override {
-    const auto own = transfer::internal::ResolveAddress(host_, port());
-    Notification stopped;
-    std::thread stopper([&] {
-      exposer_.reset();
-      stopped.Notify();
-    });
-    while (!stopped.WaitFor(std::chrono::milliseconds(5))) {
-      if (own.ok())
-        (void)transfer::internal::ConnectTcp(*own, std::chrono::seconds(1));
-    }
-    stopper.join();
-  }
-
-  uint16_t port() const override {
-    return static_cast<uint16_t>(exposer_->GetListeningPorts().front());
-  }
-
- private:
-  const std::string host_;
-  const std::shared_ptr<Collector> collector_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
-};
-
 }  // namespace
 
-StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
-    const std::string& host, uint16_t port,
-    std::function<MetricsSource()> collect) {
-  const std::string address = fmt::format("{}:{}", host, port);
-  try {
-    return std::make_unique<ExposerServer>(
-        host, std::make_unique<prometheus::Exposer>(address, 1),
-        std::move(collect));
-  } catch (const std::exception& error) {
-    return Unavailable("metrics: listening on {}: {}", address, error.what());
+std::string RenderMetrics(const MetricsSource& source) {
+  Families families;
+  families.Gauge("tidepool_worker_model_loaded_ratio",
+                 "Share of the model that is loaded; 1 when ready.",
+                 {{source.loaded, {}}});
+  if (source.worker) {
+    AddEngine(source.worker->engine, families);
+    AddCore(source.worker->core, families);
+    AddRole(source.worker->role, families);
   }
+  AddTransfer(source.transfer, families);
+  AddProcess(families);
+  return prometheus::TextSerializer().Serialize(families.Take());
 }
 
 }  // namespace tidepool::worker

@@ -1,5 +1,6 @@
 #include "dataplane/worker/worker_shell_runtime.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -11,6 +12,8 @@ namespace {
 // Messages and calls that wait for the core.
 constexpr size_t kInboxCapacity = 8192;
 constexpr size_t kMaxPeerChannels = 256;
+// The core's thread does something at least this often, to show that it lives.
+constexpr Duration kTurnMax = std::chrono::seconds(1);
 
 WorkerCoreConfig CoreConfig(const wire::DescribeResponse& description,
                             const engine::KvLayout& layout) {
@@ -57,7 +60,10 @@ WorkerRuntime::WorkerRuntime(LoadedEngine loaded,
           },
           kMaxPeerChannels),
       core_(CoreConfig(description, loaded_.layout), *loaded_.core),
-      snapshot_{.engine = loaded_.core->Stats(), .core = core_.Stats()} {
+      snapshot_{.engine = loaded_.core->Stats(),
+                .core = core_.Stats(),
+                .role = core_.role_state(),
+                .turned_at = Now()} {
   engine_thread_ = std::thread([this] { RunEngine(); });
   core_thread_ = std::thread([this] { RunCore(); });
 }
@@ -92,10 +98,21 @@ void WorkerRuntime::OnSessionClosed(SessionId session) {
       [this, session](TimePoint now) { core_.OnSessionClosed(session, now); });
 }
 
-void WorkerRuntime::Drain() {
-  inbox_.Post([this](TimePoint now) {
+bool WorkerRuntime::SetRole(
+    const wire::SetRoleRequest& request,
+    std::function<void(StatusOr<wire::RoleState>)> reply) {
+  return inbox_.TryPost(
+      [this, request, reply = std::move(reply)](TimePoint now) {
+        StatusOr<wire::RoleState> state = core_.SetRole(request, now);
+        RefreshSnapshot();  // so that Describe does not lag behind the answer
+        reply(std::move(state));
+      });
+}
+
+void WorkerRuntime::Drain(Duration timeout) {
+  inbox_.Post([this, timeout](TimePoint now) {
     draining_ = true;
-    core_.Drain(now);
+    core_.Drain(timeout, now);
   });
 }
 
@@ -106,17 +123,25 @@ WorkerSnapshot WorkerRuntime::snapshot() const {
 
 void WorkerRuntime::RunCore() {
   while (!inbox_.closed()) {
-    for (Inbox::Task& task : inbox_.Take(core_.NextDeadline())) task(Now());
+    const TimePoint wake = std::min(core_.NextDeadline(), Now() + kTurnMax);
+    for (Inbox::Task& task : inbox_.Take(wake)) task(Now());
     if (const TimePoint now = Now(); core_.NextDeadline() <= now)
       core_.Tick(now);
     for (WorkerEffect& effect : core_.TakeEffects())
       std::visit([this](auto& one) { Perform(std::move(one)); }, effect);
-    {
-      const MutexLock lock(&mutex_);
-      snapshot_ = {.engine = loaded_.core->Stats(), .core = core_.Stats()};
-    }
+    RefreshSnapshot();
     if (draining_ && core_.Idle()) idle_.Notify();
   }
+}
+
+void WorkerRuntime::RefreshSnapshot() {
+  WorkerSnapshot snapshot{.engine = loaded_.core->Stats(),
+                          .core = core_.Stats(),
+                          .role = core_.role_state(),
+                          .turned_at = Now()};
+  const MutexLock lock(&mutex_);
+  snapshot.step_since = snapshot_.step_since;
+  snapshot_ = std::move(snapshot);
 }
 
 void WorkerRuntime::RunEngine() {
@@ -135,6 +160,10 @@ void WorkerRuntime::RunEngine() {
     if (!status.ok())
       LOG_ERROR("step {} failed: {}", plan->number, MessageOf(status));
     streams_.FinishStep(status.ok());
+    {
+      const MutexLock lock(&mutex_);
+      snapshot_.step_since.reset();
+    }
     inbox_.Post([this, status](TimePoint now) {
       core_.OnStepDone(status, result_, now);
     });
@@ -179,6 +208,7 @@ void WorkerRuntime::Perform(RunStep effect) {
   streams_.StartStep(std::move(effect.step_pages));
   const MutexLock lock(&mutex_);
   plan_ = effect.plan;
+  snapshot_.step_since = Now();
 }
 
 void WorkerRuntime::Perform(AddFinalPages effect) {

@@ -1,6 +1,7 @@
 // Runs a WorkerCore and its engine on two threads, and does what it asks for.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -21,6 +22,9 @@ namespace tidepool::worker {
 struct WorkerSnapshot {
   engine::EngineStats engine;
   WorkerCoreStats core;
+  wire::RoleState role;
+  TimePoint turned_at{};  // when the core's thread last did something
+  std::optional<TimePoint> step_since;  // of the step that runs
 };
 
 // Thread-safe. Destroying it stops at once, after the step that runs.
@@ -38,13 +42,20 @@ class WorkerRuntime : private engine::LayerObserver {
   bool OnPeerCall(IncomingCallId call, PeerRequest request);
   void OnSessionClosed(SessionId session);
 
-  void Drain();
+  // `reply` is called on the core's thread. False, without it, if too much
+  // waits already.
+  bool SetRole(const wire::SetRoleRequest& request,
+               std::function<void(StatusOr<wire::RoleState>)> reply);
+
+  // What is not done after `timeout` is handed back.
+  void Drain(Duration timeout);
   // Draining, and nothing is left to do.
   const Notification& idle() const { return idle_; }
   WorkerSnapshot snapshot() const;
 
  private:
   void RunCore();
+  void RefreshSnapshot();
   void RunEngine();
   void OnLayer(const engine::StepPlan& plan, int32_t layer) override;
 

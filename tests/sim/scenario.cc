@@ -198,7 +198,7 @@ void Scenario::KillWorker(Node& node) {
 
 void Scenario::DrainWorker(Node& node) {
   if (!node.process->alive) return;
-  node.process->Drain();
+  node.process->Drain(RandomDuration(seconds(2)));
   // As an orchestrator does: what has not ended in time is killed.
   queue_.In(seconds(2), [this, &node, process = node.process] {
     if (process->alive) KillWorker(node);

@@ -85,8 +85,8 @@ void SimWorker::OnPeerReply(worker::PeerCallId call,
   Settle();
 }
 
-void SimWorker::Drain() {
-  core_->Drain(queue_.now());
+void SimWorker::Drain(Duration timeout) {
+  core_->Drain(timeout, queue_.now());
   Settle();
 }
 

@@ -45,7 +45,7 @@ class SimWorker : public Process {
   void OnPeerReply(worker::PeerCallId call,
                    const StatusOr<worker::PeerResponse>& response);
 
-  void Drain();
+  void Drain(Duration timeout);
 
   // Reads the slices as they are now; nullopt if cancelled.
   std::optional<std::vector<std::vector<uint64_t>>> ReadSlices(
