@@ -109,9 +109,14 @@ bool ConductorCore::Impl::ReadyFor(const Request& request) const {
 }
 
 TimePoint ConductorCore::Impl::PatienceOf(const Request& request) const {
-  return ReadyFor(request) ? request.waiting_since + config_.max_queue_wait
-                           : std::max(request.waiting_since, lost_worker_at_) +
-                                 config_.max_unready_wait;
+  if (!ReadyFor(request)) {
+    return std::max(request.waiting_since, lost_worker_at_) +
+           config_.max_unready_wait;
+  }
+  // What a worker gave back was admitted before.
+  return request.record.hand_backs > 0
+             ? request.deadline
+             : request.waiting_since + config_.max_queue_wait;
 }
 
 void ConductorCore::Impl::Dispatch(TimePoint now) {
@@ -133,7 +138,8 @@ void ConductorCore::Impl::Dispatch(TimePoint now) {
     if (placement.placed()) {
       StartAttempt(request, placement, now);
       views = Views();
-    } else if (placement.reason == PlacementReason::kTooLong) {
+    } else if (placement.reason == PlacementReason::kTooLong &&
+               request.record.hand_backs == 0) {
       End(request, EndReason::kInvalid,
           fmt::format("no worker can hold a context of {} tokens",
                       request.context_tokens()),
@@ -179,6 +185,9 @@ ConductorStats ConductorCore::Impl::Stats() const {
   ConductorStats stats = stats_;
   stats.requests = static_cast<uint32_t>(requests_.size());
   stats.waiting = static_cast<uint32_t>(waiting_.size());
+  for (const Handle handle : waiting_) {
+    stats.waiting_prompt_tokens += requests_.at(handle).context_tokens();
+  }
   return stats;
 }
 

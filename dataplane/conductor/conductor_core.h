@@ -35,7 +35,9 @@ struct ConductorCoreConfig {
   // Requests that one prefill worker is given before others wait here, where
   // they can still go elsewhere.
   uint32_t max_requests_per_prefill_worker = 64;
-  uint32_t max_attempts = 5;    // attempts that failed, overload not counted
+  // Attempts that failed. To be refused for want of room, or handed back by a
+  // worker that drains, is no failure.
+  uint32_t max_attempts = 5;
   uint32_t max_records = 1024;  // ended requests kept for Explain
 
   Duration connect_timeout = std::chrono::seconds(10);  // until WorkerHello
@@ -72,7 +74,8 @@ enum class EndReason {
   kFinished,       // the last output carried the finish reason
   kCancelled,      // by Cancel
   kInvalid,        // a worker says it can run nowhere           (400)
-  kNoRoom,         // waited max_queue_wait, workers were full   (429)
+  kNoRoom,         // waited max_queue_wait, workers were full   (429);
+                   // what was handed back waits on until its timeout
   kNoReadyWorker,  // waited max_unready_wait, none was ready    (503)
   kAttemptsSpent,  // max_attempts failed                        (503)
   kExpired,        // its own timeout passed                     (504)
@@ -104,9 +107,11 @@ struct RequestRecord {
   uint32_t cached_tokens = 0;  // prompt tokens not computed in attempt 1
   uint32_t output_tokens = 0;  // emitted to the client
   uint32_t overloads = 0;      // tries refused for want of room
+  uint32_t hand_backs = 0;     // by workers that drained or changed their role
   TimePoint arrived{};
   std::optional<TimePoint> first_token, last_token, ended;
-  // Of tries in a row refused for want of room only the last is kept.
+  // Of tries in a row refused for want of room only the last is kept, and of
+  // very many the first and the last ones.
   std::vector<AttemptRecord> attempts;
   std::optional<EndReason> end_reason;
 
@@ -166,11 +171,12 @@ struct WorkerStatus {
 };
 
 struct ConductorStats {
-  uint64_t submitted = 0, retries = 0, overloads = 0;
+  uint64_t submitted = 0, retries = 0, overloads = 0, hand_backs = 0;
   uint64_t stale_outputs = 0;  // of attempts that are over
   uint64_t gaps = 0;           // sessions ended for a missing message
   uint64_t ended[8] = {};      // by EndReason
   uint32_t requests = 0, waiting = 0;
+  uint64_t waiting_prompt_tokens = 0;  // of those waiting, emitted ones too
 };
 
 // Confined to one thread. Calls take the time, append effects, and never
@@ -187,7 +193,8 @@ class ConductorCore {
   ~ConductorCore();
 
   // ---- Fleet ----
-  // `name` is for people. Errors: kAlreadyExists (address), kResourceExhausted.
+  // `name` is for people; "" takes the one that the worker says, and its
+  // address until then. Errors: kAlreadyExists (address), kResourceExhausted.
   StatusOr<WorkerId> AddWorker(std::string name, std::string address,
                                TimePoint now);
   // Its requests are retried elsewhere. Unknown ids are ignored.

@@ -24,6 +24,15 @@ wire::RequestOutput WithoutFirst(const wire::RequestOutput& output,
   return rest;
 }
 
+constexpr size_t kAttemptRecordsMax = 32;
+
+// Whether it gives up the work of a decode worker, which is no failure.
+bool Leaves(const Worker& worker) {
+  return worker.state == Worker::State::kUp &&
+         (worker.switching() || worker.role() != wire::ROLE_DECODE ||
+          worker.status.load.draining());
+}
+
 }  // namespace
 
 wire::RequestHeader ConductorCore::Impl::HeaderOf(const Request& request,
@@ -98,6 +107,9 @@ void ConductorCore::Impl::StartAttempt(Request& request,
        .explanation = placement.explanation,
        .context_tokens = request.context_tokens(),
        .started = now});
+  std::vector<AttemptRecord>& attempts = request.record.attempts;
+  if (attempts.size() > kAttemptRecordsMax)
+    attempts.erase(attempts.begin() + 1);
   Arm(request);
 }
 
@@ -176,6 +188,7 @@ void ConductorCore::Impl::Emit(Request& request,
   if (!attempt.first_output.has_value()) {
     attempt.first_output = now;
     request.overloads_in_a_row = 0;
+    request.hand_backs_in_a_row = 0;
     request.identity = workers_.at(request.decode->worker).identity;
     MarkPlaced(request);
   }
@@ -218,12 +231,15 @@ void ConductorCore::Impl::OnFailure(Worker& worker,
       ReleaseWorkers(*request, true, now);
       return End(*request, EndReason::kExpired, "the request timed out", now);
     case wire::RequestFailure::KIND_DRAINING:
-      worker.status.load.set_draining(true);
-      return Overloaded(*request, why, now);
+      return HandedBack(*request, why, now);
     case wire::RequestFailure::KIND_OVERLOADED:
     case wire::RequestFailure::KIND_PEER_OVERLOADED:
       return Overloaded(*request, why, now);
     case wire::RequestFailure::KIND_PEER:
+      // A decode worker that leaves its role revokes what it has granted.
+      if (Leaves(workers_.at(request->decode->worker))) {
+        return HandedBack(*request, why, now);
+      }
       Exclude(*request, workers_.at(request->decode->worker));
       // With several peers it is more likely this side's fault.
       if (++request->peer_failures > 1) Exclude(*request, worker);
@@ -325,6 +341,24 @@ void ConductorCore::Impl::Overloaded(Request& request, const std::string& why,
   Wait(request,
        Backoff(request.overloads_in_a_row, config_.overload_backoff_min,
                config_.overload_backoff_max),
+       now);
+}
+
+void ConductorCore::Impl::HandedBack(Request& request, const std::string& why,
+                                     TimePoint now) {
+  ReleaseWorkers(request, true, now);
+  AttemptRecord& record = request.record.attempts.back();
+  record.failed = now;
+  record.failure = why;
+  ++request.record.hand_backs;
+  ++stats_.hand_backs;
+  // The first retry is immediate: the client feels it as a pause. A worker that
+  // takes requests only to give them back must not keep us busy, though.
+  const uint32_t before = request.hand_backs_in_a_row++;
+  Wait(request,
+       before == 0 ? Duration(0)
+                   : Backoff(before, config_.overload_backoff_min,
+                             config_.overload_backoff_max),
        now);
 }
 

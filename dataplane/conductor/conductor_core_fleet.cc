@@ -56,7 +56,8 @@ StatusOr<WorkerId> ConductorCore::Impl::AddWorker(std::string name,
   const WorkerId id = next_worker_++;
   Worker& worker = workers_[id];
   worker.status.id = id;
-  worker.status.name = std::move(name);
+  worker.named = !name.empty();
+  worker.status.name = worker.named ? std::move(name) : address;
   worker.status.address = std::move(address);
   Connect(worker, now);
   return id;
@@ -215,9 +216,7 @@ void ConductorCore::Impl::HandleMessage(Worker& worker,
     case wire::SessionResponse::kLoad:
       return OnLoad(worker, message.load());
     case wire::SessionResponse::kRoleState:
-      *worker.status.description.mutable_role_state() = message.role_state();
-      worker.status.description.set_role(message.role_state().role());
-      return;
+      return OnRoleState(worker, message.role_state(), now);
     case wire::SessionResponse::kHello:
     case wire::SessionResponse::MESSAGE_NOT_SET:
       return Drop(worker, "a message of an unknown kind", now);
@@ -239,7 +238,36 @@ void ConductorCore::Impl::OnHello(Worker& worker,
   worker.status.loading = false;
   worker.status.description = hello.description();
   worker.identity = NameOf(hello.description().identity());
+  if (!worker.named) TakeName(worker);
   worker_wakes_.Arm(worker.status.id, now + config_.silence_timeout);
+}
+
+void ConductorCore::Impl::TakeName(Worker& worker) {
+  constexpr size_t kNameBytesMax = 253;
+  const std::string& name = worker.status.description.name();
+  const bool plain = !name.empty() && name.size() <= kNameBytesMax &&
+                     std::ranges::all_of(name, [](char c) {
+                       return c > ' ' && c < 127 && c != '"' && c != '\\';
+                     });
+  const bool taken = std::ranges::any_of(workers_, [&](const auto& entry) {
+    return &entry.second != &worker && entry.second.status.name == name;
+  });
+  // Two of a name would be one in every metric.
+  worker.status.name = plain && !taken ? name : worker.status.address;
+}
+
+void ConductorCore::Impl::OnRoleState(Worker& worker,
+                                      const wire::RoleState& state,
+                                      TimePoint now) {
+  if (state.role() != wire::ROLE_PREFILL && state.role() != wire::ROLE_DECODE) {
+    return Drop(worker,
+                fmt::format("bad role state: role {} is unknown",
+                            static_cast<int>(state.role())),
+                now);
+  }
+  *worker.status.description.mutable_role_state() = state;
+  worker.status.description.set_role(state.role());
+  dispatch_ = true;
 }
 
 void ConductorCore::Impl::OnLoad(Worker& worker, const wire::WorkerLoad& load) {

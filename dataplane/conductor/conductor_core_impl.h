@@ -21,6 +21,7 @@ struct Worker {
   enum class State { kBackoff, kConnecting, kGreeting, kUp };
 
   WorkerStatus status;  // but for what Workers() fills in
+  bool named = false;   // by who added it
   State state = State::kBackoff;
   ConnectionId connection = 0;  // 0 in kBackoff
   TimePoint state_deadline{};   // of kBackoff, kConnecting, kGreeting
@@ -41,10 +42,14 @@ struct Worker {
   // Greeted, its load known, and not about to go.
   bool ready() const {
     return state == State::kUp && load_known && !status.load.draining() &&
-           !status.description.draining();
+           !status.description.draining() && !switching();
   }
+  bool switching() const {
+    return status.description.role_state().target() != wire::ROLE_UNSPECIFIED;
+  }
+  wire::Role role() const { return status.description.role(); }
   bool ready_to_decode() const {
-    return ready() && status.description.role() == wire::ROLE_DECODE;
+    return ready() && role() == wire::ROLE_DECODE;
   }
 };
 
@@ -70,6 +75,7 @@ struct Request {
   uint32_t failed_attempts = 0;
   uint32_t peer_failures = 0;
   uint32_t overloads_in_a_row = 0;
+  uint32_t hand_backs_in_a_row = 0;
   std::optional<Assignment> prefill, decode;  // decode is set while running
   bool counted_unplaced = false;
   TimePoint progress_deadline{};
@@ -136,6 +142,9 @@ class ConductorCore::Impl {
   void Drop(Worker& worker, const std::string& reason, TimePoint now);
   void OnHello(Worker& worker, const wire::WorkerHello& hello, TimePoint now);
   void OnLoad(Worker& worker, const wire::WorkerLoad& load);
+  void OnRoleState(Worker& worker, const wire::RoleState& state, TimePoint now);
+  // What the worker calls itself, if it may be called so.
+  void TakeName(Worker& worker);
 
   // ---- Attempts (conductor_core_attempts.cc) ----
   void OnOutput(Worker& worker, const wire::RequestOutput& output,
@@ -160,6 +169,8 @@ class ConductorCore::Impl {
   void MarkPlaced(Request& request);
   void FailAttempt(Request& request, const std::string& why, TimePoint now);
   void Overloaded(Request& request, const std::string& why, TimePoint now);
+  // A worker that drains gave it back.
+  void HandedBack(Request& request, const std::string& why, TimePoint now);
   // `worker` prefills the request, and the decode worker has its commit (the
   // answer to which may have been lost): `worker` does not matter any more.
   bool IsPastPrefill(const Request& request, const Worker& worker) const;
