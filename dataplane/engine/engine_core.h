@@ -124,7 +124,8 @@ PageRange PagesCompletedBy(const SequenceStep& step, int32_t page_tokens);
 // preempted nor freed before Release or Activate say that the transfer is over
 // (DESIGN §3, step 3).
 //
-// Plan, Complete and Fail do not allocate once the engine is warm.
+// Plan, Complete and Fail do not allocate once the engine is warm, but for log
+// probabilities of prompts.
 class EngineCore {
  public:
   // Errors: kInvalidArgument naming the field.
@@ -189,6 +190,7 @@ class EngineCore {
   // Forgets every block that no sequence uses.
   void ClearCache();
 
+  // O(pages of sequences).
   EngineStats Stats() const;
 
   // That every page and every sequence is accounted for exactly once. Errors:

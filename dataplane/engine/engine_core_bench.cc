@@ -91,6 +91,19 @@ BENCHMARK(BM_AdmitCachedPrompt)
     ->Arg(100000)
     ->Unit(benchmark::kMicrosecond);
 
+// What a worker reports after every step: here with a cache full of blocks.
+void BM_Stats(benchmark::State& state) {
+  const auto core = *EngineCore::Create(Config());
+  StepResult result;
+  for (int32_t i = 0; i < 16; ++i) {
+    const Status added = core->Add(Request(i, 100000, i + 1, 1));
+    CHECK(added.ok());
+    while (core->HasWork()) RunStep(*core, result);
+  }
+  for (auto _ : state) benchmark::DoNotOptimize(core->Stats());
+}
+BENCHMARK(BM_Stats)->Unit(benchmark::kMicrosecond);
+
 }  // namespace
 }  // namespace tidepool::engine
 

@@ -17,7 +17,7 @@ struct EngineCore::Sequence {
   uint64_t arrival = 0;  // the age: lower is older
   State state = State::kWaiting;
   bool prefill_only = false;
-  bool preempted = false;  // since it last ran
+  bool preempted = false;  // at least once
   bool in_step = false;
   bool cancelled = false;  // while in a step; ends with it
   bool released = false;   // likewise, and need not be held

@@ -24,28 +24,28 @@ EngineStats EngineCore::Stats() const {
   }
 
   // A shared page counts where it is bound most: a transfer, a reservation, a
-  // running sequence, the cache.
-  std::vector<int32_t*> counted_as(pool_.num_pages(), nullptr);
-  const auto count = [&](std::span<const PageId> pages, int32_t& figure) {
-    for (const PageId page : pages) counted_as[page] = &figure;
+  // running sequence. Of the others the cache has what is not free: they need
+  // not be looked at, of which there may be very many.
+  std::vector<bool> is_counted(pool_.num_pages());
+  const auto count = [&](const Sequence& sequence, int32_t& figure) {
+    for (const PageId page : sequence.pages) {
+      if (is_counted[page]) continue;
+      is_counted[page] = true;
+      ++figure;
+    }
   };
-  tree_.VisitAll(
-      [&](const prefix::StoredBlock&, std::span<const PageId> pages) {
-        count(pages, stats.pages_cached);
-      });
-  for (const Sequence* sequence : running_) {
-    count(sequence->pages, stats.pages_running);
-  }
   for (const auto& [state, figure] :
-       {std::pair(State::kReserved, &stats.pages_reserved),
-        std::pair(State::kHeld, &stats.pages_held)}) {
+       {std::pair(State::kHeld, &stats.pages_held),
+        std::pair(State::kReserved, &stats.pages_reserved)}) {
     for (const auto& [id, sequence] : sequences_) {
-      if (sequence->state == state) count(sequence->pages, *figure);
+      if (sequence->state == state) count(*sequence, *figure);
     }
   }
-  for (int32_t* figure : counted_as) {
-    if (figure != nullptr) ++*figure;
+  for (const Sequence* sequence : running_) {
+    count(*sequence, stats.pages_running);
   }
+  stats.pages_cached = stats.pages_total - stats.pages_free - stats.pages_held -
+                       stats.pages_reserved - stats.pages_running;
   return stats;
 }
 
@@ -64,6 +64,7 @@ Status EngineCore::CheckInvariants() const {
       [&](const prefix::StoredBlock&, std::span<const PageId> pages) {
         for (const PageId page : pages) ++users[page];
       });
+  const std::vector<int32_t> users_in_cache = users;
   int32_t reserved = 0, held = 0, waiting = 0, running = 0, preempted = 0;
   for (const auto& [id, sequence] : sequences_) {
     for (const PageId page : sequence->pages) ++users[page];
@@ -82,9 +83,10 @@ Status EngineCore::CheckInvariants() const {
         "{} preempted are not what is counted",
         reserved, held, waiting, running, preempted);
   }
-  int32_t unused = 0;
+  int32_t unused = 0, cached = 0;
   for (PageId page = 0; page < pool_.num_pages(); ++page) {
     unused += users[page] == 0;
+    cached += users[page] > 0 && users[page] == users_in_cache[page];
     if (users[page] != pool_.users(page)) {
       return Internal("page {} has {} users; {} were counted", page,
                       users[page], pool_.users(page));
@@ -93,6 +95,10 @@ Status EngineCore::CheckInvariants() const {
   if (unused != pool_.num_free()) {
     return Internal("{} pages are unused, {} are free", unused,
                     pool_.num_free());
+  }
+  if (const EngineStats stats = Stats(); cached != stats.pages_cached) {
+    return Internal("the cache alone has {} pages; {} were counted", cached,
+                    stats.pages_cached);
   }
   for (const auto* list : {&waiting_, &running_}) {
     if (!std::ranges::is_sorted(*list, {}, &Sequence::arrival)) {
