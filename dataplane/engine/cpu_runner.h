@@ -56,7 +56,8 @@ struct CpuRunnerOptions {
 // is batch-invariant: logits, tokens and KV bytes of a sequence are bitwise
 // the same whatever else a plan holds, however it is cut into chunks, wherever
 // its pages lie, and for every page size and number of threads. Execute does
-// not allocate once it has seen plans of a size.
+// not allocate once it has seen plans of a size, but for log probabilities of
+// prompts.
 // Errors: kInvalidArgument naming the option; kFailedPrecondition if the
 // processor lacks `isa`; kResourceExhausted; those of WeightSource::Get.
 StatusOr<std::unique_ptr<ModelRunner>> CreateCpuRunner(

@@ -55,7 +55,7 @@ struct GemmArgs {
   void* out;
   int64_t out_stride;
   int64_t outputs;
-  float* scratch;  // [min(rows, kGemmRowsMax)][64]
+  float* scratch;  // [rows][64]
 };
 
 struct RmsNormArgs {

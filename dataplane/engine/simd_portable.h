@@ -2,7 +2,6 @@
 // baseline of its target has. For kernels_portable.cc only.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 
