@@ -12,6 +12,12 @@ namespace {
 // nullopt: nothing changes.
 using Change = StatusOr<std::optional<std::string>>;
 
+Status CheckSize(std::string_view text) {
+  if (text.size() <= Tokenizer::kTextBytesMax) return OkStatus();
+  return ResourceExhausted("the normalized text is longer than {} bytes",
+                           Tokenizer::kTextBytesMax);
+}
+
 std::string_view StripSpace(const StripSpaceStep& step, std::string_view text) {
   while (step.left && !text.empty()) {
     const DecodedChar c = DecodeChar(text.data());
@@ -68,9 +74,7 @@ Change Apply(const ReplaceStep& step, const Matcher* matcher,
   RETURN_IF_ERROR(
       matcher->ForEach(text, [&](size_t start, size_t end, bool matched) {
         out.append(matched ? step.content : text.substr(start, end - start));
-        if (out.size() <= Tokenizer::kTextBytesMax) return OkStatus();
-        return ResourceExhausted("the normalized text is longer than {} bytes",
-                                 Tokenizer::kTextBytesMax);
+        return CheckSize(out);
       }));
   return out;
 }
@@ -117,6 +121,7 @@ StatusOr<std::string_view> Normalizer::Run(std::string_view text,
         std::visit([&](const auto& kind) { return Apply(kind, matcher, text); },
                    step.step));
     if (!changed.has_value()) continue;
+    RETURN_IF_ERROR(CheckSize(*changed));
     storage = *std::move(changed);
     text = storage;
   }

@@ -223,6 +223,15 @@ StatusOr<std::vector<int32_t>> TemplateTokenIds(const JsonField& processor,
   return ids;
 }
 
+// A few, whatever a file repeats: every text gets them.
+Status CheckCount(const JsonField& field, const PostProcessor& post) {
+  if (post.prefix_ids.size() + post.suffix_ids.size() <= kTemplateIdsMax) {
+    return OkStatus();
+  }
+  return InvalidArgument("tokenizer.json: {}: adds more than {} tokens",
+                         field.path(), kTemplateIdsMax);
+}
+
 // What the template puts before and after the one text.
 StatusOr<PostProcessor> ParseTemplate(const JsonField& processor) {
   ASSIGN_OR_RETURN(const JsonField single, processor.Get("single"));
@@ -245,6 +254,7 @@ StatusOr<PostProcessor> ParseTemplate(const JsonField& processor) {
                        TemplateTokenIds(processor, name));
       auto& target = seen_text ? result.suffix_ids : result.prefix_ids;
       target.insert(target.end(), ids.begin(), ids.end());
+      RETURN_IF_ERROR(CheckCount(single, result));
       continue;
     }
     ASSIGN_OR_RETURN(const JsonField sequence, piece.Get("Sequence"));
@@ -335,7 +345,7 @@ StatusOr<PostProcessor> ParsePostProcessor(const JsonField& root) {
                              added->prefix_ids.end());
     result.suffix_ids.insert(result.suffix_ids.end(), added->suffix_ids.begin(),
                              added->suffix_ids.end());
-    return OkStatus();
+    return CheckCount(processor, result);
   };
   RETURN_IF_ERROR(ForEachStep(*field, "processors", 0, leaf));
   return result;

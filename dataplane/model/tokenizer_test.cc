@@ -204,6 +204,37 @@ TEST(TokenizerTest, RefusesMalformedSteps) {
               Code::kInvalidArgument, "model.unk_token: \"<unk>\" is not in");
 }
 
+TEST(TokenizerTest, BoundsWhatIsAddedToEveryText) {
+  std::string ids = "0", pieces;
+  for (int i = 1; i < 100; ++i) ids += ",0";
+  for (int i = 0; i < 11; ++i) pieces += R"({"SpecialToken": {"id": "<s>"}},)";
+  const std::string processor =
+      R"({"type": "TemplateProcessing", "special_tokens": {"<s>": {"ids": [)" +
+      ids + R"(]}}, "single": [)";
+  const std::string text = R"({"Sequence": {"id": "A"}}]})";
+  ExpectError(File({.fields = "\"post_processor\": " + processor + pieces +
+                              text + ","}),
+              Code::kInvalidArgument, "adds more than 1024 tokens");
+  std::string several;
+  for (int i = 0; i < 11; ++i) {
+    several += processor + R"({"SpecialToken": {"id": "<s>"}},)" + text + ",";
+  }
+  several.pop_back();
+  ExpectError(File({.fields = R"("post_processor": {"type": "Sequence",
+                                 "processors": [)" +
+                              several + "]},"}),
+              Code::kInvalidArgument, "adds more than 1024 tokens");
+}
+
+TEST(TokenizerTest, BoundsTheNormalizedText) {
+  const auto tokenizer = Tokenizer::Parse(File(
+      {.fields = R"("normalizer": {"type": "Prepend", "prepend": "b"},)"}));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::string text(Tokenizer::kTextBytesMax, 'a');
+  EXPECT_EQ((*tokenizer)->Encode(text).status().code(),
+            Code::kResourceExhausted);
+}
+
 TEST(TokenizerTest, BoundsTheNestingOfSequences) {
   std::string steps = R"({"type": "NFC"})";
   for (int i = 0; i < 20; ++i) {
