@@ -1,13 +1,10 @@
 #include "dataplane/model/snapshot.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
 
 #include "dataplane/base/digest.h"
+#include "dataplane/base/file.h"
 #include "dataplane/model/file_io.h"
 #include "dataplane/model/http_get.h"
 #include "dataplane/model/strict_json.h"
@@ -30,20 +27,13 @@ std::optional<uint64_t> SizeOf(const std::string& path) {
   return size;
 }
 
-Status WriteAtomically(const std::string& path, std::string_view content) {
+// In a folder that it makes.
+Status WriteFile(const std::string& path, std::string_view content) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(),
                                       error);
-  const std::string draft = fmt::format("{}.{}", path, ::getpid());
-  std::FILE* file = std::fopen(draft.c_str(), "we");
-  if (file == nullptr) return ErrnoError(errno, fmt::format("open {}", draft));
-  const bool wrote =
-      std::fwrite(content.data(), 1, content.size(), file) == content.size();
-  if (std::fclose(file) != 0 || !wrote ||
-      std::rename(draft.c_str(), path.c_str()) != 0) {
-    return ErrnoError(errno, fmt::format("write {}", path));
-  }
-  return OkStatus();
+  if (error) return ErrnoError(error.value(), "make the folder of " + path);
+  return WriteFileAtomically(path, content);
 }
 
 bool ManifestHolds(const std::string& folder, bool weights) {
@@ -115,13 +105,13 @@ Status SnapshotStore::WriteManifest(std::string_view commit, bool weights,
                                     const std::vector<HubFile>& files) const {
   json manifest = json::object();
   for (const HubFile& file : files) manifest[file.path] = file.size;
-  return WriteAtomically(SnapshotFolder(commit) + "/" + ManifestName(weights),
-                         manifest.dump(1) + "\n");
+  return WriteFile(SnapshotFolder(commit) + "/" + ManifestName(weights),
+                   manifest.dump(1) + "\n");
 }
 
 Status SnapshotStore::WriteReference(std::string_view revision,
                                      std::string_view commit) const {
-  return WriteAtomically(root_ + "/refs/" + PercentEncode(revision), commit);
+  return WriteFile(root_ + "/refs/" + PercentEncode(revision), commit);
 }
 
 }  // namespace tidepool::model
