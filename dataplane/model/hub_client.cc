@@ -20,6 +20,11 @@ std::string_view WithoutQuotes(std::string_view etag) {
   return etag;
 }
 
+// Without its query, which may hold a signature.
+std::string_view Shown(std::string_view url) {
+  return url.substr(0, url.find('?'));
+}
+
 std::optional<uint64_t> ParseNumber(std::string_view text) {
   uint64_t number = 0;
   const auto [end, error] =
@@ -189,7 +194,7 @@ StatusOr<HttpHead> HubClient::FetchOne(const Request& request,
 }
 
 Status HubClient::ErrorOf(const HttpHead& head, const std::string& url) {
-  const std::string_view shown = std::string_view(url).substr(0, url.find('?'));
+  const std::string_view shown = Shown(url);
   switch (head.status) {
     case 401:
     case 403:
@@ -220,14 +225,14 @@ StatusOr<std::string> HubClient::RedirectTarget(const HttpHead& head,
                                                 const std::string& url) const {
   const std::string location(head.Header("location"));
   if (location.empty()) {
-    return FailedPrecondition("GET {}: answered {} without a location", url,
-                              head.status);
+    return FailedPrecondition("GET {}: answered {} without a location",
+                              Shown(url), head.status);
   }
   ASSIGN_OR_RETURN(std::string target, ResolveUrl(url, location));
   ASSIGN_OR_RETURN(const UrlOrigin origin, OriginOf(target));
   if (origin_.scheme == "https" && origin.scheme != "https") {
-    return FailedPrecondition("GET {}: redirected to plain HTTP on {}", url,
-                              origin.host);
+    return FailedPrecondition("GET {}: redirected to plain HTTP on {}",
+                              Shown(url), origin.host);
   }
   return target;
 }
