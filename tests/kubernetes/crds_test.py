@@ -216,7 +216,7 @@ class ApiServerTest(unittest.TestCase):
                 for before in case.after:
                     self.kubectl("apply", "-n", space, "-f", str(before))
                 done = self.cluster.run(
-                    "kubectl", "apply", "--server-side", "--dry-run=server",
+                    "kubectl", "apply", "--dry-run=server",
                     "--validate=strict", "-n", space, "-f", str(case.path))
                 self.assertNotEqual(done.returncode, 0, "was taken")
                 for fragment in case.expect:
