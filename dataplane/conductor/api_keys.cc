@@ -24,6 +24,9 @@ StatusOr<ApiKeys> ApiKeys::Create(const std::vector<std::string>& keys) {
     if (key.empty() || key.size() > kKeyBytesMax)
       return InvalidArgument("an API key must have 1 to {} bytes",
                              kKeyBytesMax);
+    // Blanks around a header's value do not count, so it would never match.
+    if (Trim(key) != key)
+      return InvalidArgument("an API key must not begin or end with a blank");
     result.digests_.push_back(Sha256Of(key));
   }
   return result;

@@ -15,7 +15,8 @@ class ApiKeys {
  public:
   // No keys: everybody may.
   ApiKeys() = default;
-  // Errors: kInvalidArgument for an empty key.
+  // Errors: kInvalidArgument for a key that is empty, too long, or begins or
+  // ends with a blank.
   static StatusOr<ApiKeys> Create(const std::vector<std::string>& keys);
   // One key a line; blank lines and lines that start with `#` do not count.
   // Errors: kNotFound, kInvalidArgument naming the file (also when it has no

@@ -76,8 +76,10 @@ TEST(ConductorOptionsTest, WantsKeysBeyondLoopback) {
   config.no_auth = false;
   config.api_keys = {"k"};
   EXPECT_TRUE(LoadApiKeys(config)->required());
-  config.api_keys = {""};
-  EXPECT_FALSE(LoadApiKeys(config).ok());
+  for (const char* key : {"", " k", "k\t"}) {
+    config.api_keys = {key};
+    EXPECT_FALSE(LoadApiKeys(config).ok()) << key;
+  }
 }
 
 TEST(ConductorOptionsTest, ReadsKeysFromAFile) {
