@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -53,7 +54,8 @@ class ServeTest(unittest.TestCase):
             self.assertEqual(fleet.stop(), 0, fleet.log)
             out, err = client.communicate(timeout=60)
             self.assertEqual(client.returncode, 0, err)
-            self.assertIn("Once upon a time", out)
+            self.assertRegex(err, r" [1-9]\d* generated")
+            self.assertGreater(len(out), 100)  # the prompt is 16 of them
 
     def test_bad_options_are_named(self):
         for arguments, words in [
@@ -77,6 +79,42 @@ class ServeTest(unittest.TestCase):
                 result = run(*arguments)
                 self.assertNotEqual(result.returncode, 0)
                 self.assertIn(words, result.stdout + result.stderr)
+
+    def test_what_it_prints_is_a_config_file(self):
+        printed = run("serve", "--model", "demo", "--threads", "1",
+                      "--prefill", "0", "--print-config")
+        self.assertEqual(printed.returncode, 0, printed.stderr)
+        self.assertIn("max-num-seqs: 256", printed.stdout)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "serve.yaml"
+            path.write_text(re.sub(r"^(port|ready-file): .*\n", "",
+                                   printed.stdout, flags=re.M))
+            with Fleet("--config", path) as fleet:
+                self.assertEqual(len(fleet.children()), 2)
+                fleet.complete("Once", 1)
+
+    def test_keys_of_a_config_file_stay_out_of_command_lines(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "serve.yaml"
+            path.write_text("model: demo\nprefill: 0\nthreads: 1\n"
+                            "api-key: [s3cret, '#2: x']\n")
+            with Fleet("--config", path) as fleet:
+                self.assertEqual(fleet.children("s3cret"), [])
+                for key, status in [("s3cret", 200), ("#2: x", 200),
+                                    ("other", 401)]:
+                    self.assertEqual(fleet.post(
+                        "/tokenize", {"prompt": "a"},
+                        {"Authorization": f"Bearer {key}"})[0], status)
+
+    @unittest.skipUnless(socket.has_ipv6 and
+                         pathlib.Path("/proc/net/if_inet6").exists() and
+                         pathlib.Path("/proc/net/if_inet6").read_text(),
+                         "NO IPv6: serve --host ::1 was not tested")
+    def test_an_ipv6_host(self):
+        with Fleet("--model", "demo", "--prefill", "0", "--threads", "1",
+                   "--host", "::1") as fleet:
+            self.assertRegex(fleet.url, r"^http://\[::1\]:\d+$")
+            fleet.complete("Once", 1)
 
     def test_unknown_yaml_keys_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:
