@@ -10,13 +10,16 @@
 namespace tidepool {
 namespace {
 
-// The message as the inside of a JSON string.
-class JsonMessage : public spdlog::custom_flag_formatter {
+// The message on one line, whatever it repeats of what came from outside.
+class OneLineMessage : public spdlog::custom_flag_formatter {
  public:
+  // `quoted`: also fit for the inside of a JSON string.
+  explicit OneLineMessage(bool quoted) : quoted_(quoted) {}
+
   void format(const spdlog::details::log_msg& message, const std::tm&,
               spdlog::memory_buf_t& out) override {
     for (const char c : message.payload) {
-      if (c == '"' || c == '\\') {
+      if (quoted_ && (c == '"' || c == '\\')) {
         out.push_back('\\');
         out.push_back(c);
       } else if (static_cast<unsigned char>(c) < 0x20) {
@@ -28,8 +31,11 @@ class JsonMessage : public spdlog::custom_flag_formatter {
     }
   }
   std::unique_ptr<custom_flag_formatter> clone() const override {
-    return std::make_unique<JsonMessage>();
+    return std::make_unique<OneLineMessage>(quoted_);
   }
+
+ private:
+  const bool quoted_;
 };
 
 }  // namespace
@@ -45,17 +51,16 @@ Status InitLogging(const LogOptions& options) {
       "tidepool", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_level(level);
   logger->flush_on(spdlog::level::info);
-  if (options.format == "text") {
-    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %v");
-  } else if (options.format == "json") {
-    auto formatter = std::make_unique<spdlog::pattern_formatter>();
-    formatter->add_flag<JsonMessage>('*').set_pattern(
-        R"({"time":"%Y-%m-%dT%H:%M:%S.%f%z","level":"%l","message":"%*"})");
-    logger->set_formatter(std::move(formatter));
-  } else {
+  const bool json = options.format == "json";
+  if (!json && options.format != "text") {
     return InvalidArgument("log-format: `{}` is none of text, json",
                            options.format);
   }
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<OneLineMessage>('*', json).set_pattern(
+      json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%f%z","level":"%l","message":"%*"})"
+           : "%Y-%m-%dT%H:%M:%S.%e %L %*");
+  logger->set_formatter(std::move(formatter));
   spdlog::set_default_logger(std::move(logger));
   return OkStatus();
 }

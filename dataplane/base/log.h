@@ -1,4 +1,5 @@
-// Structured one-line logs on standard error.
+// Logs on standard error, one line a message: control characters in it come out
+// as \u00XX.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -10,7 +11,7 @@
 namespace tidepool {
 
 struct LogOptions {
-  std::string level = "info";   // trace|debug|info|warning|error
+  std::string level = "info";   // trace|debug|info|warning|error|off
   std::string format = "text";  // text|json
 };
 
