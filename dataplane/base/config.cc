@@ -8,6 +8,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "dataplane/base/check.h"
@@ -58,6 +60,8 @@ std::string OptionSet::Option::Show() const {
 
 StatusOr<uint64_t> ParseBytes(std::string_view text) {
   const size_t digits_end = text.find_first_not_of("0123456789");
+  if (text.empty() || digits_end == 0)
+    return InvalidArgument("`{}` is not a number of bytes", text);
   const std::string_view suffix =
       digits_end == text.npos ? std::string_view() : text.substr(digits_end);
   ASSIGN_OR_RETURN(const uint64_t count,
@@ -272,6 +276,9 @@ Status OptionSet::ApplyFlags(int argc, const char* const* argv,
 }
 
 Status OptionSet::ApplyFile(const std::string& path) {
+  // Opening a folder and reading nothing from it would pass for an empty file.
+  if (std::error_code error; std::filesystem::is_directory(path, error))
+    return InvalidArgument("--config: {} is a folder", path);
   YAML::Node root;
   try {
     root = YAML::LoadFile(path);

@@ -102,6 +102,7 @@ TEST_F(OptionSetTest, BadFlagsAreNamed) {
   EXPECT_THAT(ErrorOf({"--rate", "nan"}), HasSubstr("--rate"));
   EXPECT_THAT(ErrorOf({"--dtype", "int4"}), HasSubstr("auto|float32"));
   EXPECT_THAT(ErrorOf({"--memory", "2Zi"}), HasSubstr("--memory"));
+  EXPECT_THAT(ErrorOf({"--memory", "much"}), HasSubstr("--memory: `much`"));
   EXPECT_THAT(ErrorOf({"--memory", "99999999Ti"}), HasSubstr("out of range"));
 }
 
@@ -117,6 +118,8 @@ TEST_F(OptionSetTest, BadFilesAreNamedWithTheLine) {
   EXPECT_THAT(error_of_file("port: ["), HasSubstr("options.yaml"));
   EXPECT_THAT(ErrorOf({"--config", "/does/not/exist"}),
               HasSubstr("cannot read"));
+  EXPECT_THAT(ErrorOf({"--config", ::testing::TempDir().c_str()}),
+              HasSubstr("is a folder"));
 }
 
 TEST_F(OptionSetTest, EffectiveMasksSecrets) {
