@@ -2,7 +2,7 @@
 BUILD ?= build/release
 JOBS  ?= $(shell nproc)
 
-.PHONY: all setup build demo serve test nightly bench format clean
+.PHONY: all setup build demo serve test nightly format clean
 
 all: build
 
@@ -23,8 +23,10 @@ test:
 	@scripts/test $(JOBS)
 
 # Long loops: seeds, fuzzers, soak.
-nightly: build
-	ctest --test-dir $(BUILD) -L nightly --output-on-failure
+nightly:
+	@[ -n "$(TIDEPOOL_SKIP_SETUP)" ] || scripts/setup --tests
+	@scripts/build release $(JOBS)
+	ctest --test-dir build/release -L nightly --no-tests=error --output-on-failure
 
 format:
 	git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format -i
