@@ -80,7 +80,7 @@ class TokenExactTest(unittest.TestCase):
                 self.check(run_streams(f, requests()))  # batched, prefix hits
                 if "P+D over" in name:
                     transport = shape[-1]
-                    self.assertIn(transport, f.log)
+                    self.assertIn(f"transport={transport} ", f.log)
 
     def test_batches_of_2_8_and_64(self):
         with Fleet(*self.common, *flags(["--prefill", "0"])) as fleet:
@@ -131,6 +131,8 @@ class TokenExactTest(unittest.TestCase):
             self.assertTrue(killed)
             for result, wanted in zip(results, expected):
                 self.assertEqual(result, wanted)
+            self.assertGreater(
+                fleet.metric("tidepool_gateway_migrations_total"), 0)
             # It comes back, and serves as before.
             wait_for(lambda: len(fleet.children("--role decode")) == 2)
             self.assertEqual(run_streams(fleet, bodies), expected)
