@@ -81,6 +81,9 @@ def check_layers(files):
         parts = path.split("/")
         folder = "/".join(parts[:2]) if parts[0] in ("dataplane", "controller") \
             else parts[0]
+        if folder.count("/") == 1 and len(parts) > 2 and \
+                folder not in LAYERS:
+            yield f"{path}: {folder} has no place in LAYERS"
         text = (ROOT / path).read_text()
         for match in include.finditer(text):
             used = match.group(2)
