@@ -1,11 +1,10 @@
 #include "dataplane/model/chat_template.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "dataplane/model/file_io.h"
 #include "dataplane/model/jinja_evaluator.h"
 #include "dataplane/model/jinja_json.h"
 #include "dataplane/model/jinja_parser.h"
@@ -15,7 +14,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int64_t kFileBytesMax = 64 << 20;  // some list 10^5 added tokens
 constexpr std::string_view kDefaultName = "default";
 constexpr std::string_view kToolUseName = "tool_use";
 
@@ -24,19 +22,9 @@ struct NamedTemplate {
   jinja::Template parsed;
 };
 
-StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  if (error) return ErrnoError(error.value(), path.string());
-  if (size > kFileBytesMax) {
-    return ResourceExhausted("{}: {} bytes, more than the {} allowed",
-                             path.string(), size, kFileBytesMax);
-  }
-  std::string text(size, '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(text.data(), static_cast<std::streamsize>(size))) {
-    return Unavailable("{}: cannot be read", path.string());
-  }
+StatusOr<std::optional<std::string>> ReadIfThere(const std::string& path) {
+  StatusOr<std::string> text = ReadSmallFile(path);
+  if (text.status().code() == Code::kNotFound) return std::nullopt;
   return text;
 }
 
@@ -184,21 +172,20 @@ StatusOr<ChatTemplate> ChatTemplate::Parse(std::string source,
 
 StatusOr<ChatTemplate> ChatTemplate::FromModelFolder(
     const std::string& directory) {
-  const std::filesystem::path folder(directory);
-  const std::filesystem::path config_path = folder / "tokenizer_config.json";
-  const std::filesystem::path jinja_path = folder / "chat_template.jinja";
+  std::string file = directory + "/tokenizer_config.json";
   ordered_json config = ordered_json::object();
-  std::error_code ignored;  // what cannot be looked at fails when it is read
-  if (std::filesystem::exists(config_path, ignored)) {
-    ASSIGN_OR_RETURN(const std::string text, ReadFile(config_path));
-    ASSIGN_OR_RETURN(config, ParseJson(text, config_path.string()));
+  ASSIGN_OR_RETURN(const std::optional<std::string> config_text,
+                   ReadIfThere(file));
+  if (config_text.has_value()) {
+    ASSIGN_OR_RETURN(config, ParseJson(*config_text, file));
   }
-  std::string file = config_path.string();
+  const std::string jinja_file = directory + "/chat_template.jinja";
+  ASSIGN_OR_RETURN(const std::optional<std::string> jinja_text,
+                   ReadIfThere(jinja_file));
   Sources sources;
-  if (std::filesystem::exists(jinja_path, ignored)) {
-    file = jinja_path.string();
-    ASSIGN_OR_RETURN(std::string text, ReadFile(jinja_path));
-    sources.emplace_back(kDefaultName, std::move(text));
+  if (jinja_text.has_value()) {
+    file = jinja_file;
+    sources.emplace_back(kDefaultName, *jinja_text);
   } else {
     ASSIGN_OR_RETURN(sources, TemplateSources(config, file));
   }

@@ -12,7 +12,7 @@ tidepool_library(model_chat_template
           jinja_evaluator_internal.h jinja_parser_internal.h
           jinja_json.h jinja_lexer.h jinja_object.h jinja_parser.h jinja_text.h
           jinja_value.h
-  DEPS tidepool::base nlohmann_json::nlohmann_json ${UTF8PROC_LIBRARY})
+  DEPS tidepool::model_files nlohmann_json::nlohmann_json ${UTF8PROC_LIBRARY})
 tidepool_test(model_chat_template_test SOURCES chat_template_test.cc
   DEPS tidepool::model_chat_template)
 tidepool_test(model_chat_template_limits_test

@@ -209,6 +209,13 @@ TEST_F(ModelFolderTest, TheJinjaFileComesFirst) {
   EXPECT_EQ(*RenderFolder(ordered_json::object()), "new <s>");
 }
 
+TEST_F(ModelFolderTest, WhatIsThereButCannotBeReadIsAnError) {
+  Write("tokenizer_config.json", R"({"chat_template": "old"})");
+  std::filesystem::create_directory(folder_ / "chat_template.jinja");
+  EXPECT_EQ(RenderFolder(ordered_json::object()).status().code(),
+            Code::kInvalidArgument);
+}
+
 TEST_F(ModelFolderTest, NamedTemplatesAreChosenByToolsOrName) {
   Write("tokenizer_config.json", R"({"chat_template": [
     {"name": "default", "template": "plain"},

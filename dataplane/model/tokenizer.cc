@@ -1,31 +1,13 @@
 #include "dataplane/model/tokenizer.h"
 
-#include <fstream>
 #include <utility>
 
+#include "dataplane/model/file_io.h"
 #include "dataplane/model/tokenizer_impl.h"
 #include "dataplane/model/tokenizer_spec.h"
 #include "dataplane/model/unicode.h"
 
 namespace tidepool::model {
-namespace {
-
-StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return ErrnoError(errno, "opening " + path);
-  const std::streamoff size = file.tellg();
-  if (size < 0 || static_cast<uint64_t>(size) > internal::kFileBytesMax) {
-    return InvalidArgument("{}: must be a file of at most {} bytes", path,
-                           internal::kFileBytesMax);
-  }
-  std::string text(static_cast<size_t>(size), '\0');
-  file.seekg(0);
-  file.read(text.data(), size);
-  if (!file) return DataLoss("{}: could not be read to its end", path);
-  return text;
-}
-
-}  // namespace
 
 Tokenizer::Tokenizer(std::unique_ptr<const internal::TokenizerImpl> impl)
     : impl_(std::move(impl)) {}
@@ -33,7 +15,8 @@ Tokenizer::Tokenizer(std::unique_ptr<const internal::TokenizerImpl> impl)
 Tokenizer::~Tokenizer() = default;
 
 StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string json, ReadFile(path));
+  ASSIGN_OR_RETURN(const std::string json,
+                   ReadSmallFile(path, internal::kFileBytesMax));
   StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Parse(json);
   if (!tokenizer.ok()) return Annotate(tokenizer.status(), path);
   return tokenizer;

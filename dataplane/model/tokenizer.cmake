@@ -12,7 +12,7 @@ tidepool_library(model_tokenizer
           tokenizer_normalizer.cc tokenizer_spec.cc tokenizer_steps.cc
           tokenizer_vocabulary.cc unicode.cc
   HEADERS detokenizer.h tokenizer.h
-  DEPS tidepool::base)
+  DEPS tidepool::model_files)
 target_link_libraries(tidepool_model_tokenizer PRIVATE
   absl::function_ref simdjson::simdjson PkgConfig::PCRE2 PkgConfig::UTF8PROC)
 

@@ -2,13 +2,17 @@
 find_package(nlohmann_json REQUIRED)
 find_package(CURL REQUIRED)
 
+# What every part reads its files with.
+tidepool_library(model_files SOURCES file_io.cc HEADERS file_io.h
+  DEPS tidepool::base)
+
 tidepool_library(model_weights
-  SOURCES config.cc dummy_weights.cc file_io.cc mapped_file.cc safetensors.cc
+  SOURCES config.cc dummy_weights.cc mapped_file.cc safetensors.cc
           safetensors_header.cc safetensors_writer.cc strict_json.cc tensors.cc
           weights.cc
-  HEADERS config.h file_io.h mapped_file.h safetensors_header.h strict_json.h
-          weights.h weights_internal.h
-  DEPS tidepool::base nlohmann_json::nlohmann_json xxhash)
+  HEADERS config.h mapped_file.h safetensors_header.h strict_json.h weights.h
+          weights_internal.h
+  DEPS tidepool::model_files nlohmann_json::nlohmann_json xxhash)
 
 # Apart from the weights, so that the engine links no network code.
 tidepool_library(model_source
