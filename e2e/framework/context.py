@@ -1,0 +1,75 @@
+"""What a story has at hand: the cluster, the chart, fleets, an oracle."""
+
+import json
+import pathlib
+
+from .cluster import ROOT
+from .fleet import Fleet
+from .oracle import Oracle
+
+CHART = ROOT / "helm/tidepool"
+SYSTEM = "tidepool-system"
+
+
+class Context:
+    def __init__(self, cluster, programs, out, next_image=None):
+        self.cluster = cluster
+        self.programs = pathlib.Path(programs)  # folder of tidepool-…
+        self.out = pathlib.Path(out)
+        self.next_image = next_image
+        self.oracle = Oracle()
+        self._fleets, self._story = [], None
+
+    # --- called by the runner ---
+
+    def begin(self, story):
+        self._story = story
+
+    def end(self):
+        """Takes away what the story made."""
+        for fleet in self._fleets:
+            fleet.close()
+            self.cluster.kubectl("delete", "namespace", fleet.namespace,
+                                 "--wait=false", "--ignore-not-found")
+        self._fleets = []
+
+    def close(self):
+        self.oracle.close()
+
+    # --- called by stories ---
+
+    def folder(self):
+        """Where the story may write."""
+        folder = self.out / self._story
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def namespace(self):
+        name = f"e2e-{self._story.replace('_', '-')}"
+        self.cluster.make_namespace(name)
+        return name
+
+    def fleet(self, **options):
+        """A fleet in a namespace of the story's own, applied, not awaited."""
+        fleet = Fleet(self.cluster, self.namespace(), **options)
+        self._fleets.append(fleet)
+        fleet.apply()
+        return fleet
+
+    def chart_values(self, image=None):
+        repository, tag = (image or self.cluster.image).rsplit(":", 1)
+        return ["--set", f"image.repository={repository}",
+                "--set", f"image.tag={tag}"]
+
+    def install_chart(self, *flags, image=None):
+        self.cluster.helm(
+            "upgrade", "--install", "tidepool", CHART, "--namespace", SYSTEM,
+            "--create-namespace", "--wait", "--timeout", "90s",
+            *self.chart_values(image), *flags)
+
+    def ensure_chart(self):
+        """For stories that run alone: the chart, unless it is there."""
+        releases = json.loads(self.cluster.helm(
+            "list", "--namespace", SYSTEM, "--output", "json"))
+        if not releases:
+            self.install_chart()
