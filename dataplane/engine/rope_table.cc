@@ -80,6 +80,8 @@ std::vector<float> RopeFrequencies(const model::ModelConfig& config) {
   for (int64_t i = 0; i < config.head_dim / 2; ++i) {
     const double exponent =
         static_cast<double>(2 * i) / static_cast<double>(config.head_dim);
+    // Of a C library's power only the last bits are its own, which the rounding
+    // to float below takes away.
     double frequency = 1 / std::pow(config.rope_theta, exponent);
     if (config.rope_scaling.has_value())
       frequency = RescaleLlama3(frequency, *config.rope_scaling);
