@@ -115,26 +115,11 @@ class SchemaTest(unittest.TestCase):
                      for kind in ("prefillpools", "kvcachepools"))
         self.assertEqual(pool, hub)
 
-    def test_the_reference_is_current(self):
-        script = programs.ROOT / "scripts/dev/api_docs.py"
+    def test_what_is_made_from_them_is_current(self):
+        script = programs.ROOT / "scripts/dev/from_crds.py"
         done = subprocess.run([sys.executable, script, "--check"],
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-
-
-class Bad:
-    """A manifest that must be refused. Its first lines are comments: why,
-    then `expect:` once or more, and `after:` for what is applied before."""
-
-    def __init__(self, path):
-        self.path = path
-        self.text = path.read_text()
-        comments = [line[1:].strip() for line in self.text.split("\n")
-                    if line.startswith("#")]
-        self.expect = [c.removeprefix("expect: ") for c in comments
-                       if c.startswith("expect: ")]
-        self.after = [TESTDATA / c.removeprefix("after: ") for c in comments
-                      if c.startswith("after: ")]
 
 
 class ApiServerTest(unittest.TestCase):
@@ -207,14 +192,15 @@ class ApiServerTest(unittest.TestCase):
         self.assertEqual(unseen, set())
 
     def test_bad_manifests_are_refused_with_the_field(self):
-        cases = [Bad(path) for path in sorted((TESTDATA / "bad").glob("*"))]
+        cases = [programs.Bad(path) for path in sorted((TESTDATA / "bad").glob("*"))]
         self.assertGreaterEqual(len(cases), 40)
         space = self.in_namespace("bad")
         for case in cases:
             with self.subTest(case.path.name):
                 self.assertTrue(case.expect, "says no `expect:`")
                 for before in case.after:
-                    self.kubectl("apply", "-n", space, "-f", str(before))
+                    self.kubectl("apply", "-n", space, "-f",
+                                 str(TESTDATA / before))
                 done = self.cluster.run(
                     "kubectl", "apply", "--dry-run=server",
                     "--validate=strict", "-n", space, "-f", str(case.path))

@@ -40,6 +40,22 @@ def find(name):
         "PATH; e2e/cluster/build --fast builds it")
 
 
+class Bad:
+    """A file that must be refused. Its first lines are comments: why, then
+    `expect:` with what the refusal says, once or more, and `after:` with what
+    is applied before."""
+
+    def __init__(self, path):
+        self.path = path
+        self.text = path.read_text()
+        comments = [line[1:].strip() for line in self.text.split("\n")
+                    if line.startswith("#")]
+        self.expect = [c.removeprefix("expect: ") for c in comments
+                       if c.startswith("expect: ")]
+        self.after = [c.removeprefix("after: ") for c in comments
+                      if c.startswith("after: ")]
+
+
 class ControlPlane:
     """etcd and an API server on loopback, with a folder of its own; or, to try
     things quicker, those that run in the folder TIDEPOOL_API_SERVER."""

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes docs/api.md from crds/v1alpha1: `scripts/dev/api_docs.py [--check]`.
+"""Writes what is made from crds/v1alpha1: `scripts/dev/from_crds.py [--check]`.
 
-With --check nothing is written; the exit status says whether the page is
-current. Needs PyYAML (Debian: python3-yaml).
+That is docs/api.md, and the copies in the Helm chart, which cannot reach outside
+its folder. With --check nothing is written; the exit status says whether they
+are current. Needs PyYAML (Debian: python3-yaml).
 """
 
 import pathlib
@@ -13,6 +14,7 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CRDS = ROOT / "crds/v1alpha1"
 PAGE = ROOT / "docs/api.md"
+CHART = ROOT / "helm/tidepool/files/v1alpha1"
 KINDS = ["kvcachepools", "prefillpools", "decodepools"]
 
 # Structures that several fields have: told once, at the end of the page.
@@ -24,7 +26,7 @@ SHARED = {"template": "Pod template", "resources": "Resources",
 HEAD = """\
 # API reference: tidepool.dev/v1alpha1
 
-<!-- Made by scripts/dev/api_docs.py from crds/v1alpha1; change those. -->
+<!-- Made by scripts/dev/from_crds.py from crds/v1alpha1; change those. -->
 
 Three kinds, all of a namespace. Manifests to begin with are in
 `crds/v1alpha1/samples`. Fields without a default may be left out unless they are
@@ -194,16 +196,27 @@ def page():
     return text
 
 
+def made():
+    """The text of every file that is made."""
+    files = {PAGE: page()}
+    for name in [f"{kind}.yaml" for kind in KINDS] + ["samples/demo.yaml"]:
+        files[CHART / name] = (CRDS / name).read_text()
+    return files
+
+
 def main():
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text() != text:
-            print("docs/api.md is not what crds/v1alpha1 say: run "
-                  "scripts/dev/api_docs.py", file=sys.stderr)
-            return 1
+    files = made()
+    if "--check" not in sys.argv[1:]:
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
         return 0
-    PAGE.write_text(text)
-    return 0
+    old = [str(path.relative_to(ROOT)) for path, text in files.items()
+           if not path.exists() or path.read_text() != text]
+    if old:
+        print(f"{', '.join(old)}: not what crds/v1alpha1 say; run "
+              "scripts/dev/from_crds.py", file=sys.stderr)
+    return 1 if old else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,79 @@
+{{/* What every object is called, a suffix apart. One controller in a cluster or
+namespace is enough, so the release's name is in labels only. */}}
+{{- define "tidepool.name" -}}tidepool-controller{{- end }}
+
+{{- define "tidepool.selector" -}}
+app.kubernetes.io/name: tidepool
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end }}
+
+{{- define "tidepool.labels" -}}
+{{ include "tidepool.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "tidepool.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The namespace that is looked after; empty for all. */}}
+{{- define "tidepool.watchNamespace" -}}
+{{ get .Values.flags "watch-namespace" }}
+{{- end }}
+
+{{/* Flags as arguments, in the order of their names. */}}
+{{- define "tidepool.arguments" -}}
+{{- $flags := .Values.flags | deepCopy }}
+{{- if not (get $flags "image-repository") }}
+{{- $_ := set $flags "image-repository" .Values.image.repository }}
+{{- end }}
+{{- range $name := keys $flags | sortAlpha }}
+{{- $value := get $flags $name }}
+{{- if not (and (kindIs "string" $value) (empty $value)) }}
+- {{ printf "--%s=%s" $name (kindIs "string" $value | ternary $value (toJson $value)) | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "tidepool.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "tidepool.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* Where the pods of this chart may run, and what they are pulled with. */}}
+{{- define "tidepool.placement" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
