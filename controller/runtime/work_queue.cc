@@ -125,6 +125,11 @@ size_t WorkQueue::running() const {
   return held_.size();
 }
 
+bool WorkQueue::idle() const {
+  const MutexLock lock(&mutex_);
+  return dirty_.empty() && held_.empty() && delayed_.size() == 0;
+}
+
 uint64_t WorkQueue::dropped_total() const {
   const MutexLock lock(&mutex_);
   return dropped_;

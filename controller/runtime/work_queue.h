@@ -79,6 +79,8 @@ class WorkQueue {
   size_t waiting() const;  // due, not handed out
   size_t delayed() const;
   size_t running() const;
+  // Nothing is waiting, delayed or in anybody's hands.
+  bool idle() const;
   uint64_t dropped_total() const;
   uint32_t failures(const kube::ObjectKey& key) const;
 

@@ -38,6 +38,16 @@ void FaultyClient::Freeze() {
   link_ = Link::kFrozen;
 }
 
+void FaultyClient::Deafen() {
+  const MutexLock lock(&mutex_);
+  ++deafened_;
+}
+
+uint64_t FaultyClient::deafened() const {
+  const MutexLock lock(&mutex_);
+  return deafened_;
+}
+
 void FaultyClient::Revive() {
   const MutexLock lock(&mutex_);
   link_ = Link::kUp;
@@ -187,19 +197,27 @@ namespace {
 class FaultyStream final : public ApiServer::Stream {
  public:
   FaultyStream(std::unique_ptr<ApiServer::Stream> stream,
-               std::function<Status()> reach)
-      : stream_(std::move(stream)), reach_(std::move(reach)) {}
+               std::function<Status()> reach, std::function<bool()> deaf)
+      : stream_(std::move(stream)),
+        reach_(std::move(reach)),
+        deaf_(std::move(deaf)) {}
 
   StatusOr<std::optional<WatchEvent>> Poll() override {
     const Status reach = reach_();
     if (reach.code() == Code::kDeadlineExceeded) return std::nullopt;
     RETURN_IF_ERROR(reach);
-    return stream_->Poll();
+    while (true) {
+      auto event = stream_->Poll();
+      if (!event.ok() || !*event || !deaf_() ||
+          (*event)->type == kube::EventType::kBookmark)
+        return event;
+    }
   }
 
  private:
   const std::unique_ptr<ApiServer::Stream> stream_;
   const std::function<Status()> reach_;
+  const std::function<bool()> deaf_;
 };
 
 }  // namespace
@@ -208,8 +226,9 @@ StatusOr<std::unique_ptr<ApiServer::Stream>> FaultyClient::OpenWatch(
     const ResourceType& type, const kube::WatchOptions& options) {
   RETURN_IF_ERROR(Reach());
   ASSIGN_OR_RETURN(auto stream, server_.OpenWatch(type, options));
-  return std::make_unique<FaultyStream>(std::move(stream),
-                                        [this] { return Reach(); });
+  return std::make_unique<FaultyStream>(
+      std::move(stream), [this] { return Reach(); },
+      [this, before = deafened()] { return deafened() != before; });
 }
 
 StatusOr<Json> FaultyClient::Apply(const ResourceType& type,

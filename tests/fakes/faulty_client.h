@@ -44,6 +44,9 @@ class FaultyClient final : public kube::Client {
   void Cut();
   // All calls fail with kDeadlineExceeded: frozen on either side.
   void Freeze();
+  // Watches that are open now tell bookmarks from here on, but no events: a
+  // defect that servers have had.
+  void Deafen();
   // Ends Cut, Freeze and death.
   void Revive();
   bool dead() const;
@@ -93,6 +96,7 @@ class FaultyClient final : public kube::Client {
   };
 
   Status Reach() const;
+  uint64_t deafened() const;
   template <typename Do>
   auto Write(Do&& act) -> decltype(act());
   bool Chance(double probability);
@@ -104,6 +108,7 @@ class FaultyClient final : public kube::Client {
   FaultRates rates_ ABSL_GUARDED_BY(mutex_);
   Link link_ ABSL_GUARDED_BY(mutex_) = Link::kUp;
   std::vector<Fault> faults_ ABSL_GUARDED_BY(mutex_);
+  uint64_t deafened_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t writes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t writes_done_ ABSL_GUARDED_BY(mutex_) = 0;
 };
