@@ -1,0 +1,189 @@
+// tidepool-controller: the operator.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "controller/kube/client_config.h"
+#include "controller/kube/event_recorder.h"
+#include "controller/kube/http_client.h"
+#include "controller/kube/resource_types.h"
+#include "controller/options.h"
+#include "controller/reconcilers/cluster_cache.h"
+#include "controller/reconcilers/family_reconciler.h"
+#include "controller/runtime/leading_client.h"
+#include "controller/runtime/manager.h"
+#include "dataplane/base/log.h"
+#include "dataplane/base/random.h"
+#include "dataplane/base/version.h"
+
+namespace tidepool::controller {
+namespace {
+
+constexpr int kExitUsage = 2;
+constexpr int kExitFailed = 1;
+
+std::string Environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// Blocks the signals in this thread, and so in those it starts.
+sigset_t BlockTerminationSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+// Who and where this process is.
+struct Place {
+  std::string name, space;
+};
+
+Place FindPlace(const ControllerOptions& options,
+                const kube::ClientConfig& config) {
+  Place place{.name = Environment("POD_NAME"),
+              .space = Environment("POD_NAMESPACE")};
+  if (place.name.empty()) place.name = "tidepool-controller";
+  if (!options.lease_namespace.empty()) place.space = options.lease_namespace;
+  if (place.space.empty()) place.space = config.space;
+  if (place.space.empty()) place.space = "default";
+  return place;
+}
+
+runtime::ManagerOptions ManagerOptionsOf(const ControllerOptions& options,
+                                         const Place& place) {
+  runtime::ManagerOptions manager;
+  manager.election.lease = {.space = place.space, .name = options.lease_name};
+  manager.election.identity = runtime::UniqueIdentity(place.name);
+  manager.elect = options.leader_elect;
+  manager.health_host = options.metrics_host;
+  manager.health_port = static_cast<uint16_t>(options.metrics_port);
+  return manager;
+}
+
+// The Gateway API is an add-on.
+bool HasHttpRoutes(kube::Client& client, const std::string& space) {
+  return client
+      .List(kube::kHttpRoute, {.space = space, .limit = 1}, [](kube::Json&) {})
+      .ok();
+}
+
+// The parts of the process, in the order in which they depend on each other.
+class Controller {
+ public:
+  static StatusOr<std::unique_ptr<Controller>> Create(
+      const ControllerOptions& options) {
+    ASSIGN_OR_RETURN(const kube::ClientConfig config,
+                     kube::DefaultClientConfig(options.kubeconfig));
+    auto controller = std::unique_ptr<Controller>(new Controller);
+    ASSIGN_OR_RETURN(controller->client_, kube::HttpClient::Create(config));
+    kube::HttpClientOptions election;
+    election.deadline = runtime::LeaderElectorOptions{}.renew_interval;
+    election.connect_timeout = election.deadline;
+    election.idle_connections_max = 1;
+    ASSIGN_OR_RETURN(controller->election_client_,
+                     kube::HttpClient::Create(config, election));
+    controller->Assemble(options, FindPlace(options, config));
+    return controller;
+  }
+
+  Status Start() { return manager_->Start(); }
+  void Stop() { manager_->Stop(); }
+  uint16_t metrics_port() const { return manager_->health_port(); }
+
+ private:
+  Controller() = default;
+
+  void Assemble(const ControllerOptions& options, const Place& place) {
+    const Clock& clock = Clock::Monotonic();
+    manager_ = std::make_unique<runtime::Manager>(
+        ManagerOptionsOf(options, place), *client_, *election_client_, clock);
+    leading_ = std::make_unique<runtime::LeadingClient>(
+        *client_, [this] { return manager_->IsLeading(); });
+    events_ = std::make_unique<kube::EventRecorder>(
+        kube::EventRecorderOptions{.instance = place.name,
+                                   .seed = SystemRandom64()},
+        *leading_, clock, UnixSeconds);
+    cache_ = std::make_unique<reconcilers::ClusterCache>(
+        reconcilers::ClusterCacheOptions{
+            .space = options.watch_namespace,
+            .has_http_routes = HasHttpRoutes(*client_, options.watch_namespace),
+            .seed = SystemRandom64()});
+    reconciler_ = std::make_unique<reconcilers::FamilyReconciler>(
+        reconcilers::ControllerSettings{
+            .version = kVersion,
+            .image_repository = options.image_repository,
+            .space = place.space},
+        reconcilers::ReconcilerParts{.client = *leading_,
+                                     .cache = *cache_,
+                                     .models = models_,
+                                     .events = *events_,
+                                     .clock = clock,
+                                     .unix_seconds = UnixSeconds,
+                                     .random = SystemRandom64});
+    loop_ = std::make_unique<runtime::ControllerLoop>(
+        runtime::ControllerLoopOptions{
+            .name = "KVCachePool",
+            .threads = static_cast<int>(options.reconcile_threads)},
+        *reconciler_, clock);
+    cache_->OnChange(
+        [this](const kube::ObjectKey& key) { loop_->queue().Add(key); });
+    for (runtime::InformerBase* informer : cache_->informers())
+      manager_->Add(*informer);
+    manager_->Add(*loop_, [this] { return cache_->Families(); });
+  }
+
+  std::unique_ptr<kube::HttpClient> client_, election_client_;
+  std::unique_ptr<runtime::LeadingClient> leading_;
+  std::unique_ptr<kube::EventRecorder> events_;
+  std::unique_ptr<reconcilers::ClusterCache> cache_;
+  reconcilers::LocalModelCatalog models_;
+  std::unique_ptr<reconcilers::FamilyReconciler> reconciler_;
+  std::unique_ptr<runtime::ControllerLoop> loop_;
+  std::unique_ptr<runtime::Manager> manager_;  // ends before what it runs
+};
+
+int Run(const ControllerOptions& options) {
+  const sigset_t signals = BlockTerminationSignals();
+  auto controller = Controller::Create(options);
+  Status started = controller.status();
+  if (started.ok()) started = (*controller)->Start();
+  if (!started.ok()) {
+    LOG_ERROR("{}", MessageOf(started));
+    return kExitFailed;
+  }
+  LOG_INFO("tidepool-controller {}: metrics and probes on port {}", kVersion,
+           (*controller)->metrics_port());
+  int signal = 0;
+  sigwait(&signals, &signal);
+  LOG_INFO("ending: the Lease is released");
+  (*controller)->Stop();
+  LOG_INFO("bye");
+  return 0;
+}
+
+}  // namespace
+}  // namespace tidepool::controller
+
+int main(int argc, char** argv) {
+  using namespace tidepool;
+  const auto options = controller::ParseControllerOptions(argc, argv);
+  Status status = options.status();
+  if (status.ok() && !*options) return 0;
+  if (status.ok()) status = InitLogging((*options)->log);
+  if (!status.ok()) {
+    fmt::print(stderr, "tidepool-controller: {}\n", MessageOf(status));
+    return controller::kExitUsage;
+  }
+  return controller::Run(**options);
+}

@@ -1,0 +1,32 @@
+// The options of `tidepool-controller`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "dataplane/base/log.h"
+#include "dataplane/base/status.h"
+
+namespace tidepool::controller {
+
+struct ControllerOptions {
+  std::string kubeconfig;       // "": KUBECONFIG, or the pod's own account
+  std::string watch_namespace;  // "": all
+  std::string image_repository = "localhost/tidepool";
+  std::string hub_endpoint = "https://huggingface.co";
+  std::string metrics_host = "0.0.0.0";
+  int64_t metrics_port = 8081;
+  bool leader_elect = true;
+  std::string lease_namespace;  // "": that of this pod
+  std::string lease_name = "tidepool-controller";
+  int64_t reconcile_threads = 4;
+  LogOptions log;
+};
+
+// nullopt if the command line was answered (--help…).
+// Errors: kInvalidArgument naming the option.
+StatusOr<std::optional<ControllerOptions>> ParseControllerOptions(
+    int argc, const char* const* argv);
+
+}  // namespace tidepool::controller

@@ -1,0 +1,134 @@
+#include "controller/reconcilers/family.h"
+
+#include <algorithm>
+
+#include "dataplane/scheduling/planner.h"
+
+namespace tidepool::reconcilers {
+namespace {
+
+std::string TextAt(const Json& object, const char* name) {
+  if (!object.is_object()) return "";
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>()
+                                                     : std::string();
+}
+
+std::optional<int32_t> ReplicasAt(const Json& object, const char* name) {
+  if (!object.is_object()) return std::nullopt;
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
+  const auto value = found->get<int64_t>();
+  if (value < 0 || value > kReplicasMax) return std::nullopt;
+  return static_cast<int32_t>(value);
+}
+
+// A plan holds as long as the wish it started from.
+int32_t Target(const KVCachePoolSpec& family, const WorkerPoolSpec& spec,
+               const Json& status) {
+  if (family.rebalancing.policy == scheduling::RebalancingPolicy::kOff)
+    return spec.replicas;
+  const auto planned = ReplicasAt(status, "plannedReplicas");
+  const auto from = ReplicasAt(status, "plannedFromReplicas");
+  if (!planned.has_value() || from != spec.replicas) return spec.replicas;
+  return std::clamp(*planned, std::min(spec.min_replicas, spec.max_replicas),
+                    spec.max_replicas);
+}
+
+// While the StatefulSet has not said which pods are outdated, the surge stays.
+int32_t SurgeOf(const PoolState& pool) {
+  const RolloutSpec& rollout = pool.spec.rollout;
+  const auto& set = pool.observed->stateful_set;
+  if (set == nullptr || !UpdateRevision(*pool.observed).empty())
+    return Surge(rollout, pool.counts);
+  return rollout.is_paused ? 0
+                           : std::clamp(set->figures->wanted - pool.target, 0,
+                                        rollout.max_surge);
+}
+
+PoolState ReadPool(const KVCachePoolSpec& family,
+                   const WorkerPoolObserved& observed) {
+  PoolState pool{.observed = &observed};
+  pool.spec = ReadWorkerPool(observed.is_prefill, observed.name(),
+                             observed.spec, pool.problems);
+  pool.counts = CountPods(observed.pods, UpdateRevision(observed));
+  // What cannot be read right must not resize anything.
+  pool.target = pool.problems.empty()
+                    ? Target(family, pool.spec, observed.status)
+                    : static_cast<int32_t>(ReplicasHeld(observed));
+  pool.surge = pool.problems.empty() ? SurgeOf(pool) : 0;
+  return pool;
+}
+
+void Grant(const std::optional<uint32_t>& budget,
+           std::vector<PoolState>& pools) {
+  std::vector<scheduling::ReplicaGrant> wanted;
+  for (const PoolState& pool : pools)
+    wanted.push_back(
+        {.pool = pool.observed->name(),
+         .planned = static_cast<uint32_t>(pool.target + pool.surge),
+         .observed = ReplicasHeld(*pool.observed),
+         .devices_per_replica = pool.spec.resources.Devices()});
+  const std::vector<uint32_t> granted =
+      scheduling::GrantReplicas(wanted, budget);
+  for (size_t i = 0; i < pools.size(); ++i)
+    pools[i].granted = static_cast<int32_t>(granted[i]);
+}
+
+// Loans of one role are borrowed by the first pool that has it.
+void CountBorrowed(std::vector<PoolState>& pools) {
+  for (const bool is_prefill : {true, false}) {
+    uint32_t lent = 0;
+    for (const PoolState& pool : pools) {
+      const Json& status = pool.observed->status;
+      if (pool.spec.is_prefill == is_prefill || !status.is_object()) continue;
+      const auto loans = status.find("lent");
+      if (loans != status.end() && loans->is_array()) lent += loans->size();
+    }
+    const auto borrower =
+        std::ranges::find_if(pools, [is_prefill](const PoolState& pool) {
+          return pool.spec.is_prefill == is_prefill;
+        });
+    if (borrower != pools.end()) borrower->borrowed = lent;
+  }
+}
+
+}  // namespace
+
+std::string UpdateRevision(const WorkerPoolObserved& pool) {
+  if (pool.stateful_set == nullptr) return "";
+  const WorkloadFigures& figures = *pool.stateful_set->figures;
+  return figures.observed_generation >= figures.generation
+             ? figures.update_revision
+             : "";
+}
+
+uint32_t ReplicasHeld(const WorkerPoolObserved& pool) {
+  const auto pods = std::ranges::count_if(
+      pool.pods, [](const auto& pod) { return !pod->finished; });
+  const int32_t told =
+      pool.stateful_set == nullptr ? 0 : pool.stateful_set->figures->wanted;
+  return static_cast<uint32_t>(std::max<int64_t>(pods, std::max(told, 0)));
+}
+
+FamilyState ReadFamily(const FamilyObserved& observed,
+                       const ControllerSettings& settings) {
+  FamilyState family{.observed = &observed};
+  family.spec =
+      ReadKVCachePool(observed.key.name, observed.spec, family.problems);
+  const std::string pinned = TextAt(observed.status, "version");
+  family.version = !family.spec.version.empty() ? family.spec.version
+                   : !pinned.empty()            ? pinned
+                                                : settings.version;
+  family.image = family.spec.image;
+  if (family.image.repository.empty())
+    family.image.repository = settings.image_repository;
+  family.model.phase = ModelState::Phase::kPending;
+  for (const WorkerPoolObserved& pool : observed.pools)
+    family.pools.push_back(ReadPool(family.spec, pool));
+  Grant(family.spec.rebalancing.accelerator_budget, family.pools);
+  CountBorrowed(family.pools);
+  return family;
+}
+
+}  // namespace tidepool::reconcilers

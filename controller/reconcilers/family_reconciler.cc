@@ -1,0 +1,134 @@
+#include "controller/reconcilers/family_reconciler.h"
+
+#include <algorithm>
+
+#include "controller/kube/resource_types.h"
+#include "controller/reconcilers/kv_cache_pool/manifests.h"
+#include "controller/reconcilers/worker_pool/plan.h"
+
+namespace tidepool::reconcilers {
+namespace {
+
+// A Secret that was deleted is made again when conductors miss it.
+constexpr Duration kApiKeyRetry = std::chrono::seconds(30);
+
+void KeepFirst(Status& first, const Status& next) {
+  if (first.ok()) first = next;
+}
+
+void Earliest(std::optional<Duration>& requeue, Duration delay) {
+  requeue = std::min(delay, requeue.value_or(delay));
+}
+
+bool IsGone(const FamilyObserved& observed) {
+  return observed.resource == nullptr && observed.pools.empty();
+}
+
+}  // namespace
+
+struct FamilyReconciler::Memory {
+  FamilyMemory family;
+  std::optional<TimePoint> api_key_tried;
+};
+
+FamilyReconciler::FamilyReconciler(ControllerSettings settings,
+                                   ReconcilerParts parts)
+    : settings_(std::move(settings)),
+      parts_(std::move(parts)),
+      applier_(parts_.client, parts_.cache, parts_.events, parts_.clock,
+               parts_.unix_seconds) {}
+
+FamilyReconciler::~FamilyReconciler() = default;
+
+std::shared_ptr<FamilyReconciler::Memory> FamilyReconciler::MemoryOf(
+    const kube::ObjectKey& key) {
+  const MutexLock lock(&mutex_);
+  std::shared_ptr<Memory>& memory = memories_[key];
+  if (memory == nullptr) memory = std::make_shared<Memory>();
+  return memory;
+}
+
+FamilyState FamilyReconciler::Judge(const FamilyObserved& observed) {
+  FamilyState family = ReadFamily(observed, settings_);
+  if (family.is_valid())
+    family.model =
+        parts_.models.Lookup(observed.key, family.spec,
+                             PinnedCommit(family.spec.model, observed.status));
+  return family;
+}
+
+StatusOr<runtime::Result> FamilyReconciler::Reconcile(
+    const kube::ObjectKey& key) {
+  FamilyObserved observed = parts_.cache.Gather(key);
+  if (IsGone(observed)) {
+    const MutexLock lock(&mutex_);
+    memories_.erase(key);
+    return runtime::Result::Done();
+  }
+  const std::shared_ptr<Memory> memory = MemoryOf(key);
+  std::optional<Duration> requeue;
+  if (memory->family.Overlay(observed, parts_.clock.Now()))
+    Earliest(requeue, FamilyMemory::kAnswerAgeMax);
+  const FamilyState family = Judge(observed);
+  RETURN_IF_ERROR(CarryFamily(family, *memory, requeue));
+  return runtime::Result{.requeue_after = requeue};
+}
+
+Status FamilyReconciler::CarryFamily(const FamilyState& family, Memory& memory,
+                                     std::optional<Duration>& requeue) {
+  Status first;
+  const FamilyObserved& observed = *family.observed;
+  // Service accounts come before the pods that run as them.
+  if (family.exists() && !observed.resource->deleting) {
+    KeepFirst(first, EnsureApiKey(family, memory));
+    Plan plan = MakeKVCachePoolPlan(
+        family,
+        {.settings = settings_,
+         .rebalancing = {.condition = {"Rebalancing", false, "Off", ""}},
+         .unix_seconds = parts_.unix_seconds()});
+    const PlanOwner owner{&kube::kKVCachePool, observed.resource.get(),
+                          &observed.status};
+    KeepFirst(first, applier_.Carry(owner, plan, memory.family));
+    if (plan.requeue_after.has_value()) Earliest(requeue, *plan.requeue_after);
+  }
+  for (const PoolState& pool : family.pools) {
+    if (pool.observed->resource->deleting) continue;
+    Plan plan = MakeWorkerPoolPlan(family, pool);
+    const PlanOwner owner{
+        pool.spec.is_prefill ? &kube::kPrefillPool : &kube::kDecodePool,
+        pool.observed->resource.get(), &pool.observed->status};
+    KeepFirst(first, applier_.Carry(owner, plan, memory.family));
+    if (plan.requeue_after.has_value()) Earliest(requeue, *plan.requeue_after);
+  }
+  return first;
+}
+
+Status FamilyReconciler::EnsureApiKey(const FamilyState& family,
+                                      Memory& memory) {
+  if (!NeedsApiKeySecret(family)) return OkStatus();
+  const TimePoint now = parts_.clock.Now();
+  const auto& deployment = family.observed->deployment;
+  const bool is_missed =
+      deployment != nullptr &&
+      deployment->figures->ready < deployment->figures->wanted;
+  if (memory.api_key_tried.has_value() &&
+      (!is_missed || now - *memory.api_key_tried < kApiKeyRetry))
+    return OkStatus();
+  std::string key = "tp-";
+  for (int i = 0; i < 4; ++i) key += fmt::format("{:016x}", parts_.random());
+  const CustomResource& resource = *family.observed->resource;
+  const Manifest secret = ApiKeySecret({.space = resource.key.space,
+                                        .pool = resource.key.name,
+                                        .owner = {.type = &kube::kKVCachePool,
+                                                  .name = resource.key.name,
+                                                  .uid = resource.uid}},
+                                       key);
+  const Status created =
+      parts_.client.Create(*secret.type, secret.key.space, secret.object)
+          .status();
+  if (!created.ok() && created.code() != Code::kAlreadyExists) return created;
+  memory.api_key_tried = now;
+  return OkStatus();
+}
+
+}  // namespace tidepool::reconcilers

@@ -1,0 +1,231 @@
+#include "controller/reconcilers/observed.h"
+
+#include <charconv>
+#include <cstddef>
+#include <span>
+
+#include "controller/kube/resource_types.h"
+#include "controller/reconcilers/names.h"
+#include "dataplane/base/digest.h"
+
+namespace tidepool::reconcilers {
+namespace {
+
+// What the API server says is read as carefully as what users write: an object
+// may have been stored by an older version of it.
+const Json& At(const Json& object, std::string_view name) {
+  static const Json null;
+  if (!object.is_object()) return null;
+  const auto found = object.find(name);
+  return found == object.end() ? null : *found;
+}
+
+std::string TextAt(const Json& object, std::string_view name) {
+  const Json& value = At(object, name);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+int64_t IntegerAt(const Json& object, std::string_view name,
+                  int64_t otherwise = 0) {
+  const Json& value = At(object, name);
+  return value.is_number_integer() ? value.get<int64_t>() : otherwise;
+}
+
+kube::ObjectKey KeyOf(const Json& metadata) {
+  return {.space = TextAt(metadata, "namespace"),
+          .name = TextAt(metadata, "name")};
+}
+
+std::string ControllingOwner(const Json& metadata) {
+  const Json& owners = At(metadata, "ownerReferences");
+  if (!owners.is_array()) return "";
+  for (const Json& owner : owners)
+    if (At(owner, "controller") == true) return TextAt(owner, "uid");
+  return "";
+}
+
+std::string Dump(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+bool IsReady(const Json& status) {
+  const Json& conditions = At(status, "conditions");
+  if (!conditions.is_array()) return false;
+  for (const Json& condition : conditions)
+    if (At(condition, "type") == "Ready")
+      return At(condition, "status") == "True";
+  return false;
+}
+
+bool IsUnschedulable(const Json& status) {
+  const Json& conditions = At(status, "conditions");
+  if (!conditions.is_array()) return false;
+  for (const Json& condition : conditions)
+    if (At(condition, "type") == "PodScheduled" &&
+        At(condition, "status") == "False")
+      return At(condition, "reason") == "Unschedulable";
+  return false;
+}
+
+PodTrouble TroubleOf(const Json& container) {
+  const std::string waiting =
+      TextAt(At(At(container, "state"), "waiting"), "reason");
+  if (waiting == "ErrImagePull" || waiting == "ImagePullBackOff" ||
+      waiting == "InvalidImageName" || waiting == "ErrImageNeverPull")
+    return PodTrouble::kImage;
+  if (waiting == "CreateContainerConfigError" ||
+      waiting == "CreateContainerError")
+    return PodTrouble::kConfig;
+  if (waiting != "CrashLoopBackOff") return PodTrouble::kNone;
+  const std::string last =
+      TextAt(At(At(container, "lastState"), "terminated"), "reason");
+  return last == "OOMKilled" ? PodTrouble::kOutOfMemory : PodTrouble::kCrashing;
+}
+
+void ReadContainers(const Json& status, PodView& pod) {
+  const Json& containers = At(status, "containerStatuses");
+  if (!containers.is_array()) return;
+  for (const Json& container : containers) {
+    pod.restarts += static_cast<uint32_t>(
+        std::max<int64_t>(0, IntegerAt(container, "restartCount")));
+    if (pod.trouble == PodTrouble::kNone) pod.trouble = TroubleOf(container);
+  }
+}
+
+}  // namespace
+
+StatusOr<CustomResource> ToCustomResource(const Json& object) {
+  const Json& metadata = At(object, "metadata");
+  CustomResource resource{
+      .key = KeyOf(metadata),
+      .uid = TextAt(metadata, "uid"),
+      .resource_version = TextAt(metadata, "resourceVersion"),
+      .generation = IntegerAt(metadata, "generation"),
+      .deleting = At(metadata, "deletionTimestamp").is_string(),
+      .spec = Dump(At(object, "spec")),
+      .status = Dump(At(object, "status")),
+  };
+  if (resource.key.name.empty())
+    return InvalidArgument("an object without metadata.name");
+  resource.family =
+      At(object, "kind") == kube::kKVCachePool.kind
+          ? resource.key.name
+          : TextAt(At(At(object, "spec"), "kvCachePoolRef"), "name");
+  return resource;
+}
+
+uint64_t DigestOf(const Json& object) {
+  Json kept = Json::object();
+  for (const auto& [name, value] : object.items())
+    if (name != "metadata" && name != "status" && name != "kind" &&
+        name != "apiVersion")
+      kept[name] = value;
+  const Json& metadata = At(object, "metadata");
+  kept["labels"] = At(metadata, "labels");
+  kept["owners"] = At(metadata, "ownerReferences");
+  const Json& annotations = At(metadata, "annotations");
+  if (annotations.is_object())
+    for (const auto& [name, value] : annotations.items())
+      // Other controllers note their own progress in annotations.
+      if (!name.starts_with("deployment.kubernetes.io/"))
+        kept["annotations"][name] = value;
+  const std::string text = Dump(kept);
+  return Checksum64(std::as_bytes(std::span(text)));
+}
+
+StatusOr<Child> ToChild(const Json& object) {
+  const Json& metadata = At(object, "metadata");
+  Child child{
+      .key = KeyOf(metadata),
+      .uid = TextAt(metadata, "uid"),
+      .owner_uid = ControllingOwner(metadata),
+      .family = TextAt(At(metadata, "labels"), kFamilyLabel),
+      .digest = DigestOf(object),
+      .deleting = At(metadata, "deletionTimestamp").is_string(),
+  };
+  if (child.key.name.empty())
+    return InvalidArgument("an object without metadata.name");
+  const std::string version = TextAt(metadata, "resourceVersion");
+  std::from_chars(version.data(), version.data() + version.size(),
+                  child.resource_version);
+  return child;
+}
+
+StatusOr<Child> ToWorkload(const Json& object) {
+  ASSIGN_OR_RETURN(Child child, ToChild(object));
+  const Json& metadata = At(object, "metadata");
+  const Json& status = At(object, "status");
+  const auto figure = [&](std::string_view name) {
+    return static_cast<int32_t>(IntegerAt(status, name));
+  };
+  child.figures = std::make_unique<WorkloadFigures>(WorkloadFigures{
+      .generation = IntegerAt(metadata, "generation"),
+      .observed_generation = IntegerAt(status, "observedGeneration"),
+      .wanted =
+          static_cast<int32_t>(IntegerAt(At(object, "spec"), "replicas", 1)),
+      .replicas = figure("replicas"),
+      .ready = figure("readyReplicas"),
+      .updated = figure("updatedReplicas"),
+      .available = figure("availableReplicas"),
+      .update_revision = TextAt(status, "updateRevision"),
+      .template_digest =
+          TextAt(At(metadata, "annotations"), kTemplateAnnotation),
+  });
+  return child;
+}
+
+std::string_view NameOf(PodTrouble trouble) {
+  switch (trouble) {
+    case PodTrouble::kNone:
+      return "None";
+    case PodTrouble::kUnschedulable:
+      return "Unschedulable";
+    case PodTrouble::kImage:
+      return "ImageNotPulled";
+    case PodTrouble::kConfig:
+      return "ConfigMissing";
+    case PodTrouble::kCrashing:
+      return "Crashing";
+    case PodTrouble::kOutOfMemory:
+      return "OutOfMemory";
+  }
+  return "Unknown";
+}
+
+StatusOr<PodView> ToPodView(const Json& object) {
+  const Json& metadata = At(object, "metadata");
+  const Json& labels = At(metadata, "labels");
+  const Json& status = At(object, "status");
+  const std::string phase = TextAt(status, "phase");
+  PodView pod{
+      .key = KeyOf(metadata),
+      .uid = TextAt(metadata, "uid"),
+      .family = TextAt(labels, kFamilyLabel),
+      .pool = TextAt(labels, kPoolLabel),
+      .role = TextAt(labels, kRoleLabel),
+      .revision = TextAt(labels, kRevisionLabel),
+      .ip = TextAt(status, "podIP"),
+      .is_conductor = At(labels, kComponentLabel) == "conductor",
+      .ready = IsReady(status),
+      .terminating = At(metadata, "deletionTimestamp").is_string(),
+      .finished = phase == "Succeeded" || phase == "Failed",
+  };
+  if (pod.key.name.empty())
+    return InvalidArgument("a pod without metadata.name");
+  ReadContainers(status, pod);
+  if (pod.trouble == PodTrouble::kNone && IsUnschedulable(status))
+    pod.trouble = PodTrouble::kUnschedulable;
+  return pod;
+}
+
+int OrdinalOf(std::string_view pod) {
+  const size_t dash = pod.rfind('-');
+  if (dash == pod.npos) return -1;
+  int ordinal = -1;
+  const char* const end = pod.data() + pod.size();
+  const auto [stop, error] =
+      std::from_chars(pod.data() + dash + 1, end, ordinal);
+  return error == std::errc() && stop == end && ordinal >= 0 ? ordinal : -1;
+}
+
+}  // namespace tidepool::reconcilers
