@@ -16,6 +16,8 @@ import programs
 
 CHART = programs.ROOT / "helm/tidepool"
 TESTDATA = programs.ROOT / "helm/testdata"
+BIN = pathlib.Path(os.environ.get("TIDEPOOL_BIN",
+                                  programs.ROOT / "build/release/bin"))
 KUBERNETES = "1.34.0"
 OURS = "tidepool.dev/v1alpha1/KVCachePool"
 PROMETHEUS = ["monitoring.coreos.com/v1/PodMonitor",
@@ -108,9 +110,11 @@ class ChartTest(unittest.TestCase):
             "sha256:" + "0123456789abcdef" * 4)
         self.assertEqual(container["imagePullPolicy"], "Always")
         self.assertEqual(container["args"], [
+            "--hub-endpoint=https://hub.example.com/mirror",
             "--image-repository=registry.example.com/fleets/tidepool",
-            "--log-format=text", "--log-level=debug",
-            "--watch-namespace=models"])
+            "--log-format=text", "--log-level=debug", "--metrics-port=9090",
+            "--reconcile-threads=16", "--watch-namespace=models"])
+        self.assertEqual(container["ports"][0]["containerPort"], 9090)
         self.assertEqual(container["resources"]["limits"],
                          {"cpu": "1.5", "memory": "200Mi"})
         for where, spec in pods_of(manifests.values()):
@@ -153,9 +157,7 @@ class ChartTest(unittest.TestCase):
                          "llama-keys")
 
     def test_flags_are_those_of_the_program(self):
-        binary = pathlib.Path(os.environ.get(
-            "TIDEPOOL_BIN", programs.ROOT / "build/release/bin"))
-        program = binary / "tidepool-controller"
+        program = BIN / "tidepool-controller"
         if not program.exists():
             self.skipTest(f"SKIPPED: there is no {program}")
         said = subprocess.run([program, "--help"], check=True, text=True,
@@ -350,6 +352,65 @@ class ChartOnServerTest(unittest.TestCase):
             len(self.get("-n", self.space, "podmonitors")["items"]), 2)
         self.assertEqual(
             len(self.get("-n", self.space, "prometheusrules")["items"]), 1)
+
+    def as_controller(self, program, *arguments):
+        """The program as it runs in a pod: with the chart's account."""
+        token = self.run_in("kubectl", "create", "token", "-n", self.space,
+                            "tidepool-controller").strip()
+        config = json.loads(self.run_in("kubectl", "config", "view", "--raw",
+                                        "--flatten", "-o", "json"))
+        config["users"] = [{"name": "pod", "user": {"token": token}}]
+        config["contexts"][0]["context"]["user"] = "pod"
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name) / "kubeconfig"
+        path.write_text(json.dumps(config))
+        return subprocess.Popen(
+            [program, f"--kubeconfig={path}", *arguments], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=os.environ | {"POD_NAMESPACE": self.space})
+
+    def test_the_controller_gets_by_with_its_rights(self):
+        program = BIN / "tidepool-controller"
+        if not program.exists():
+            self.skipTest(f"SKIPPED: there is no {program}")
+        self.helm("install")
+        fleet = programs.ROOT / "crds/v1alpha1/samples/demo.yaml"
+        self.run_in("kubectl", "apply", "-n", self.space, "-f", fleet)
+        controller = self.as_controller(program, "--metrics-port=0")
+        try:
+            # Their pods are admitted as restricted, too.
+            for workload in ("statefulset/demo-prefill",
+                             "statefulset/demo-decode",
+                             "deployment/demo-conductor"):
+                self.run_in("kubectl", "wait", "-n", self.space, workload,
+                            "--for=create", "--timeout=60s")
+                self.run_in("kubectl", "wait", "-n", self.space, workload,
+                            "--for=jsonpath={.status.replicas}=1",
+                            "--timeout=60s")
+            self.run_in("kubectl", "wait", "-n", self.space, "kvp/demo",
+                        "--for=condition=Ready=false", "--timeout=60s")
+        finally:
+            controller.terminate()
+            said, _ = controller.communicate(timeout=60)
+        self.assertNotIn("forbidden", said)
+
+    def test_what_is_left_is_named_before_uninstalling(self):
+        program = BIN / "tidepool-controller"
+        if not program.exists():
+            self.skipTest(f"SKIPPED: there is no {program}")
+        self.helm("install")
+        fleet = programs.ROOT / "crds/v1alpha1/samples/demo.yaml"
+        self.run_in("kubectl", "apply", "-n", self.space, "-f", fleet)
+        refusal = self.as_controller(program, "--check-uninstall")
+        said, _ = refusal.communicate(timeout=60)
+        self.assertEqual(refusal.returncode, 1, said)
+        for name in ("KVCachePool", "PrefillPool", "DecodePool"):
+            self.assertRegex(said, rf"{name}.*{self.space}/demo")
+        self.run_in("kubectl", "delete", "-n", self.space, "-f", fleet)
+        consent = self.as_controller(program, "--check-uninstall")
+        said, _ = consent.communicate(timeout=60)
+        self.assertEqual(consent.returncode, 0, said)
 
     def test_the_account_may_do_its_work_and_no_more(self):
         self.helm("install")
