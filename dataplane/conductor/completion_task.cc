@@ -191,11 +191,11 @@ void CompletionTask::Measure(Choice& choice,
   context_.metrics.CountGenerated(tokens);
   if (!choice.started) {
     if (!first_output_) first_output_ = now;
-    context_.metrics.ObserveTtft(now - origin_.arrived);
+    context_.metrics.ObserveTtft(now - origin_.arrived, now);
     context_.metrics.AddWaiting(-1);
     context_.metrics.AddRunning(1);
   } else if (tokens > 0) {
-    context_.metrics.ObserveTbt(now - choice.last_output, tokens);
+    context_.metrics.ObserveTbt(now - choice.last_output, tokens, now);
   }
   choice.last_output = now;
 }

@@ -87,8 +87,19 @@ StatusOr<std::optional<ConductorConfig>> ParseConductorOptions(
   OptionSet options("tidepool-conductor",
                     "OpenAI-compatible HTTP in front of a fleet of workers.");
   AddModelOptions(options, config);
-  options.AddStrings("worker", config.workers,
-                     "a worker as [NAME=]HOST:PORT; at least one");
+  options.AddStrings("worker", config.workers, "a worker as [NAME=]HOST:PORT");
+  options.AddStrings("discover", config.discover,
+                     "HOST:PORT; every address that the name has, now and "
+                     "later, is a worker");
+  options.AddString("control-host", config.control_host,
+                    "address that the control port listens on; by default "
+                    "--host");
+  options.AddInt("control-port", config.control_port, {-1, 65535},
+                 "port of the fleet's statistics for the controller; 0 takes "
+                 "a free one, -1 serves none");
+  options.AddInt("drain-delay", config.drain_delay_s, {0, 3600},
+                 "seconds after SIGTERM during which requests are still "
+                 "accepted, while /ready says 503");
   AddEdgeOptions(options, config);
   AddProcessOptions(options, config);
   AddLimits(options, config, raw);
@@ -99,8 +110,9 @@ StatusOr<std::optional<ConductorConfig>> ParseConductorOptions(
   // A default would tokenize for another model than the workers'.
   if (!options.WasSet("model") || config.model.empty())
     return InvalidArgument("--model is required");
-  if (config.workers.empty())
-    return InvalidArgument("--worker is required, at least once");
+  if (config.workers.empty() && config.discover.empty())
+    return InvalidArgument("--worker or --discover is required");
+  if (config.control_host.empty()) config.control_host = config.host;
   if (config.http.total_body_bytes_max < config.http.body_bytes_max)
     return InvalidArgument("--max-total-body-size is under --max-body-size");
   return std::optional<ConductorConfig>(std::move(config));
@@ -143,9 +155,20 @@ StatusOr<FleetWorker> ParseWorker(std::string_view text) {
                      .address = std::string(address)};
 }
 
-std::string HostPort(std::string_view host, uint16_t port) {
-  return host.find(':') == host.npos ? fmt::format("{}:{}", host, port)
-                                     : fmt::format("[{}]:{}", host, port);
+StatusOr<std::vector<DnsName>> ParseDiscover(
+    const std::vector<std::string>& texts) {
+  std::vector<DnsName> names;
+  for (const std::string& text : texts) {
+    const StatusOr<FleetWorker> parsed = ParseWorker(text);
+    const size_t colon = text.rfind(':');
+    if (!parsed.ok() || text.find('=') != text.npos || text[0] == '[')
+      return InvalidArgument("--discover: `{}` is not HOST:PORT", text);
+    DnsName name{.host = text.substr(0, colon)};
+    (void)std::from_chars(text.data() + colon + 1, text.data() + text.size(),
+                          name.port);
+    names.push_back(std::move(name));
+  }
+  return names;
 }
 
 StatusOr<ApiKeys> LoadApiKeys(const ConductorConfig& config) {

@@ -9,6 +9,7 @@
 
 #include "dataplane/base/serving_options.h"
 #include "dataplane/base/status.h"
+#include "dataplane/conductor/dns_watcher.h"
 #include "dataplane/conductor/fleet_backend.h"
 #include "dataplane/conductor/gateway.h"
 #include "dataplane/conductor/http_server.h"
@@ -16,7 +17,12 @@
 namespace tidepool::conductor {
 
 struct ConductorConfig : ModelOptions, EdgeOptions, ProcessOptions {
-  std::vector<std::string> workers;  // [NAME=]HOST:PORT
+  std::vector<std::string> workers;   // [NAME=]HOST:PORT
+  std::vector<std::string> discover;  // HOST:PORT
+  std::string control_host;           // "" is `host`
+  int64_t control_port = -1;          // of FleetService; -1: none
+  // After SIGTERM, while others learn that no more requests should come.
+  int64_t drain_delay_s = 0;
 
   HttpServerOptions http;  // host and port as in EdgeOptions
   int64_t tokenizer_threads = 1;
@@ -38,8 +44,9 @@ StatusOr<FleetWorker> ParseWorker(std::string_view text);
 StatusOr<std::vector<FleetWorker>> ParseWorkers(
     const std::vector<std::string>& texts);
 
-// As in a URL: an IPv6 address stands in brackets.
-std::string HostPort(std::string_view host, uint16_t port);
+// "HOST:PORT" each. Errors: kInvalidArgument.
+StatusOr<std::vector<DnsName>> ParseDiscover(
+    const std::vector<std::string>& texts);
 
 // The keys of flags and file.
 // Errors: those of ApiKeys; kInvalidArgument if `host` is beyond loopback and

@@ -5,6 +5,8 @@
 
 #include <fstream>
 
+#include "dataplane/conductor/host_port.h"
+
 namespace tidepool::conductor {
 namespace {
 
@@ -48,6 +50,20 @@ TEST(ConductorOptionsTest, ParsesWorkers) {
   for (const char* text : {"", "host", "host:", ":80", "host:0", "host:65536",
                            "host:8x", "=host:80", "a\"b=host:80", "a b=h:1"})
     EXPECT_FALSE(ParseWorker(text).ok()) << text;
+}
+
+TEST(ConductorOptionsTest, WorkersMayBeDiscovered) {
+  const auto config = Parse({"--model", "demo", "--discover", "a.b.svc:7000"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  const auto names = ParseDiscover((*config)->discover);
+  ASSERT_TRUE(names.ok());
+  EXPECT_EQ(names->at(0).host, "a.b.svc");
+  EXPECT_EQ(names->at(0).port, 7000);
+  EXPECT_EQ((*config)->control_host, "127.0.0.1");
+  for (const char* text : {"", "a", "a:", "a:0", "n=a:1", "[::1]:80", "a b:1"})
+    EXPECT_THAT(ParseDiscover({text}).status().ToString(),
+                HasSubstr("--discover"))
+        << text;
 }
 
 TEST(ConductorOptionsTest, NamesOfWorkersDoNotRepeat) {

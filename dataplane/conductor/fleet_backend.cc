@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
+#include <set>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "absl/time/time.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/mutex.h"
+#include "dataplane/conductor/membership.h"
 
 namespace tidepool::conductor {
 namespace {
@@ -38,8 +41,12 @@ struct DisconnectEvent {
   ConnectionId connection;
   Status reason;
 };
+struct DiscoverEvent {
+  size_t source;
+  std::vector<std::string> addresses;
+};
 using Event = std::variant<SubmitEvent, CancelEvent, MessageEvent,
-                           DescribeEvent, DisconnectEvent>;
+                           DescribeEvent, DisconnectEvent, DiscoverEvent>;
 
 // Between any thread and the core's. Thread-safe; outlives the streams that
 // still tell it things.
@@ -94,7 +101,10 @@ class FleetBackend::Impl {
   Impl(const ConductorCoreConfig& config,
        const scheduling::PlacementPolicy& placement, WorkerDialer& dialer,
        const Clock& clock)
-      : core_(config, placement), dialer_(dialer), clock_(clock) {}
+      : core_(config, placement),
+        dialer_(dialer),
+        clock_(clock),
+        membership_(config.max_workers) {}
 
   Status AddWorkers(const std::vector<FleetWorker>& workers) {
     for (const FleetWorker& worker : workers)
@@ -124,6 +134,9 @@ class FleetBackend::Impl {
   void Cancel(std::string request_id, std::string reason) {
     inbox_->Push(CancelEvent{std::move(request_id), std::move(reason)});
   }
+  void OnDiscovered(size_t source, std::vector<std::string> addresses) {
+    inbox_->Push(DiscoverEvent{source, std::move(addresses)});
+  }
 
   std::shared_ptr<const FleetSnapshot> Snapshot() const {
     const MutexLock lock(&mutex_);
@@ -143,6 +156,7 @@ class FleetBackend::Impl {
   void Apply(MessageEvent event, TimePoint now);
   void Apply(DescribeEvent event, TimePoint now);
   void Apply(DisconnectEvent event, TimePoint now);
+  void Apply(DiscoverEvent event, TimePoint now);
   void CarryOut();
   void CarryOut(ConnectWorker effect);
   void CarryOut(DisconnectWorker effect);
@@ -154,6 +168,8 @@ class FleetBackend::Impl {
   ConductorCore core_;
   WorkerDialer& dialer_;
   const Clock& clock_;
+  Membership membership_;
+  std::unordered_map<std::string, WorkerId> discovered_;  // by address
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   std::unordered_map<ConnectionId, std::shared_ptr<WorkerStream>> streams_;
   std::unordered_map<std::string, Request> requests_;
@@ -240,6 +256,32 @@ void FleetBackend::Impl::Apply(DisconnectEvent event, TimePoint now) {
   core_.OnDisconnected(event.connection, event.reason, now);
 }
 
+void FleetBackend::Impl::Apply(DiscoverEvent event, TimePoint now) {
+  std::set<std::string, std::less<>> connected;
+  for (const WorkerStatus& worker : core_.Workers())
+    if (worker.connected) connected.insert(worker.address);
+  const Membership::Change change = membership_.OnAnswer(
+      event.source, std::move(event.addresses),
+      [&](std::string_view address) { return connected.contains(address); });
+  for (const std::string& address : change.removed) {
+    const auto found = discovered_.find(address);
+    if (found == discovered_.end()) continue;
+    LOG_INFO("discovery: {} is gone", address);
+    core_.RemoveWorker(found->second, now);
+    discovered_.erase(found);
+  }
+  for (const std::string& address : change.added) {
+    const StatusOr<WorkerId> added = core_.AddWorker("", address, now);
+    if (added.ok()) {
+      LOG_INFO("discovery: {} is new", address);
+      discovered_[address] = *added;
+    } else if (added.status().code() != Code::kAlreadyExists) {
+      LOG_WARNING("discovery: {}", MessageOf(added.status()));
+      membership_.Forget(address);
+    }
+  }
+}
+
 void FleetBackend::Impl::CarryOut() {
   for (auto effects = core_.TakeEffects(); !effects.empty();
        effects = core_.TakeEffects())
@@ -321,6 +363,10 @@ void FleetBackend::Submit(ClientRequest request,
 }
 void FleetBackend::Cancel(std::string request_id, std::string reason) {
   impl_->Cancel(std::move(request_id), std::move(reason));
+}
+void FleetBackend::OnDiscovered(size_t source,
+                                std::vector<std::string> addresses) {
+  impl_->OnDiscovered(source, std::move(addresses));
 }
 std::shared_ptr<const FleetSnapshot> FleetBackend::Snapshot() const {
   return impl_->Snapshot();

@@ -39,6 +39,10 @@ class FleetBackend : public Backend {
   void Cancel(std::string request_id, std::string reason) override;
   std::shared_ptr<const FleetSnapshot> Snapshot() const override;
 
+  // What the name numbered `source` stands for now, "host:port" each: workers
+  // come and go by it (see Membership), besides those given at the start.
+  void OnDiscovered(size_t source, std::vector<std::string> addresses);
+
  private:
   class Impl;
   explicit FleetBackend(std::unique_ptr<Impl> impl);

@@ -165,6 +165,7 @@ class Gateway::Impl {
     http_stats_ = std::move(stats);
   }
   void StartDraining() { draining_ = true; }
+  ServingReport Report() const { return metrics_.Report(context_.clock.Now()); }
 
  private:
   using Exchange = std::shared_ptr<HttpExchange>;
@@ -368,5 +369,6 @@ void Gateway::SetHttpStats(std::function<HttpServerStats()> stats) {
   impl_->SetHttpStats(std::move(stats));
 }
 void Gateway::StartDraining() { impl_->StartDraining(); }
+ServingReport Gateway::Report() const { return impl_->Report(); }
 
 }  // namespace tidepool::conductor

@@ -54,6 +54,7 @@ class Gateway {
   void SetHttpStats(std::function<HttpServerStats()> stats);
   // From now on /ready says 503.
   void StartDraining();
+  ServingReport Report() const;
 
  private:
   class Impl;

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/base/mutex.h"
+#include "dataplane/conductor/fleet_report.h"
 #include "dataplane/conductor/http_server.h"
 
 namespace tidepool::conductor {
@@ -229,6 +231,10 @@ struct GatewayMetrics::Impl {
              kEndpoints.size()>
       requests_total{};
   std::array<prometheus::Counter*, kOutcomes.size()> choices_total{};
+
+  mutable Mutex mutex;
+  LatencyWindow ttft_window ABSL_GUARDED_BY(mutex);
+  LatencyWindow tbt_window ABSL_GUARDED_BY(mutex);
 };
 
 GatewayMetrics::GatewayMetrics(std::string model_name)
@@ -254,15 +260,44 @@ void GatewayMetrics::CountGenerated(int64_t tokens) {
 }
 void GatewayMetrics::CountMigration() { impl_->migrations.Increment(); }
 
-void GatewayMetrics::ObserveTtft(Duration time) {
+void GatewayMetrics::ObserveTtft(Duration time, TimePoint now) {
   impl_->ttft.Observe(Seconds(time).count());
+  const MutexLock lock(&impl_->mutex);
+  impl_->ttft_window.Add(time, 1, now);
 }
 void GatewayMetrics::ObserveEndToEnd(Duration time) {
   impl_->e2e.Observe(Seconds(time).count());
 }
-void GatewayMetrics::ObserveTbt(Duration time, int64_t tokens) {
+void GatewayMetrics::ObserveTbt(Duration time, int64_t tokens, TimePoint now) {
   const double each = Seconds(time).count() / static_cast<double>(tokens);
   for (int64_t i = 0; i < tokens; ++i) impl_->tbt.Observe(each);
+  const MutexLock lock(&impl_->mutex);
+  impl_->tbt_window.Add(time / tokens, static_cast<uint64_t>(tokens), now);
+}
+
+ServingReport GatewayMetrics::Report(TimePoint now) const {
+  ServingReport report;
+  for (const Endpoint endpoint :
+       {Endpoint::kCompletions, Endpoint::kChatCompletions}) {
+    const auto& by_status =
+        impl_->requests_total[static_cast<size_t>(endpoint)];
+    for (size_t i = 0; i < by_status.size(); ++i) {
+      const auto count = static_cast<uint64_t>(by_status[i]->Value());
+      report.requests_total += count;
+      if (i < kStatuses.size() && (kStatuses[i] == 429 || kStatuses[i] == 503))
+        report.rejected_total += count;
+    }
+  }
+  const auto whole = [](const prometheus::Counter& counter) {
+    return static_cast<uint64_t>(counter.Value());
+  };
+  report.prompt_tokens_total = whole(impl_->prompt_tokens);
+  report.cached_prompt_tokens_total = whole(impl_->cached_tokens);
+  report.output_tokens_total = whole(impl_->generated_tokens);
+  const MutexLock lock(&impl_->mutex);
+  report.ttft = impl_->ttft_window.Quantiles(now);
+  report.tbt = impl_->tbt_window.Quantiles(now);
+  return report;
 }
 
 void GatewayMetrics::AddWaiting(int64_t delta) {
@@ -293,6 +328,16 @@ std::vector<MetricFamily> GatewayMetrics::Impl::Derived(
   add("tidepool_conductor_overloads_total",
       "Attempts that a worker refused for want of room.", MetricType::Counter,
       double(fleet.stats.overloads));
+  add("tidepool_conductor_handed_back_total",
+      "Attempts that a worker gave back, draining or changing its role.",
+      MetricType::Counter, double(fleet.stats.hand_backs));
+  const scheduling::PoolPressure saturation = SaturationOf(fleet);
+  families.push_back(FamilyOf("tidepool_conductor_saturation_ratio",
+                              "How full the workers of each role are, 1 being "
+                              "full: the signal for autoscalers.",
+                              MetricType::Gauge));
+  AddSample(families.back(), {{"role", "prefill"}}, saturation.prefill);
+  AddSample(families.back(), {{"role", "decode"}}, saturation.decode);
   add("tidepool_conductor_stale_outputs_total",
       "Outputs of attempts that were over.", MetricType::Counter,
       double(fleet.stats.stale_outputs));

@@ -10,6 +10,9 @@
 #include "dataplane/base/file.h"
 #include "dataplane/base/random.h"
 #include "dataplane/conductor/conductor_options.h"
+#include "dataplane/conductor/fleet_report.h"
+#include "dataplane/conductor/fleet_service.h"
+#include "dataplane/conductor/host_port.h"
 #include "dataplane/conductor/json_writer.h"
 #include "dataplane/model/model_source.h"
 
@@ -50,10 +53,16 @@ ConductorCoreConfig CoreConfigOf(const ConductorConfig& config) {
   return core;
 }
 
-Status WriteReadyFile(const std::string& path, const std::string& address) {
+Status WriteReadyFile(const ConductorConfig& config, const std::string& address,
+                      const ControlServer* control) {
+  const std::string& path = config.ready_file;
   if (path.empty()) return OkStatus();
   JsonWriter json;
-  json.BeginObject().Field("address", address).EndObject();
+  json.BeginObject().Field("address", address);
+  if (control != nullptr)
+    json.Field("control_address",
+               HostPort(config.control_host, control->port()));
+  json.EndObject();
   return Annotate(WriteFileAtomically(path, json.Take() + "\n"),
                   "--ready-file");
 }
@@ -64,6 +73,15 @@ void WaitForSignal(const sigset_t& signals) {
   while (sigwait(&signals, &signal) != 0) {
   }
   LOG_INFO("draining: {}", strsignal(signal));
+}
+
+// Requests still come until everybody knows that they should go elsewhere.
+// False if a second signal came.
+bool AwaitRemoval(int64_t delay_s, const sigset_t& signals) {
+  const timespec delay{.tv_sec = delay_s};
+  if (sigtimedwait(&signals, nullptr, &delay) <= 0) return true;
+  LOG_WARNING("a second signal: running answers are cut");
+  return false;
 }
 
 // A second signal ends the wait.
@@ -81,6 +99,32 @@ void Drain(HttpServer& server, int64_t timeout_s, const sigset_t& signals) {
       return;
     }
   }
+}
+
+// Null if there is nothing to discover.
+StatusOr<std::unique_ptr<DnsWatcher>> StartDiscovery(
+    const ConductorConfig& config, FleetBackend& backend) {
+  ASSIGN_OR_RETURN(std::vector<DnsName> names, ParseDiscover(config.discover));
+  if (names.empty()) return std::unique_ptr<DnsWatcher>();
+  return DnsWatcher::Start(
+      std::move(names), {},
+      [&backend](size_t name, std::vector<std::string> addresses) {
+        backend.OnDiscovered(name, std::move(addresses));
+      });
+}
+
+// Null without a control port.
+StatusOr<std::unique_ptr<ControlServer>> StartControl(
+    const ConductorConfig& config, const ConductorCoreConfig& core,
+    const FleetBackend& backend, const Gateway& gateway, const Clock& clock) {
+  if (config.control_port < 0) return std::unique_ptr<ControlServer>();
+  return ControlServer::Start(
+      {.host = config.control_host,
+       .port = static_cast<uint16_t>(config.control_port)},
+      clock, [&backend, &gateway, &core] {
+        return MakeFleetReport(core.conductor_id, core.incarnation,
+                               *backend.Snapshot(), gateway.Report());
+      });
 }
 
 Status Run(const ConductorConfig& config) {
@@ -103,9 +147,10 @@ Status Run(const ConductorConfig& config) {
   const scheduling::LeastLoadedPlacement placement;
   const std::unique_ptr<WorkerDialer> dialer = MakeGrpcDialer({});
   const Clock& clock = Clock::Monotonic();
-  ASSIGN_OR_RETURN(const std::unique_ptr<FleetBackend> backend,
-                   FleetBackend::Start(CoreConfigOf(config), placement, *dialer,
-                                       clock, workers));
+  const ConductorCoreConfig core = CoreConfigOf(config);
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<FleetBackend> backend,
+      FleetBackend::Start(core, placement, *dialer, clock, workers));
   Gateway gateway(model, *backend, clock, std::move(gateway_options));
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
                    HttpServer::Listen(
@@ -117,15 +162,21 @@ Status Run(const ConductorConfig& config) {
                        },
                        Gateway::ErrorPage));
   gateway.SetHttpStats([&server] { return server->stats(); });
+  ASSIGN_OR_RETURN(const std::unique_ptr<ControlServer> control,
+                   StartControl(config, core, *backend, gateway, clock));
+  ASSIGN_OR_RETURN(const std::unique_ptr<DnsWatcher> discovery,
+                   StartDiscovery(config, *backend));
   server->Start();
   const std::string address = HostPort(config.host, server->port());
-  RETURN_IF_ERROR(WriteReadyFile(config.ready_file, address));
-  LOG_INFO("serving {} on http://{} with {} workers", model.names().front(),
-           address, workers.size());
+  RETURN_IF_ERROR(WriteReadyFile(config, address, control.get()));
+  LOG_INFO("serving {} on http://{} with {} workers and {} names to discover",
+           model.names().front(), address, workers.size(),
+           config.discover.size());
 
   WaitForSignal(signals);
   gateway.StartDraining();
-  Drain(*server, config.drain_timeout_s, signals);
+  if (AwaitRemoval(config.drain_delay_s, signals))
+    Drain(*server, config.drain_timeout_s, signals);
   return OkStatus();
 }
 

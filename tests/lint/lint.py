@@ -45,7 +45,7 @@ BARE = ["dataplane/base", "dataplane/model", "dataplane/prefix",
 PACKAGES = {
     "CURL": "libcurl4-openssl-dev", "GTest": "libgtest-dev",
     "OpenSSL": "libssl-dev", "PCRE2": "libpcre2-dev",
-    "PkgConfig": "pkg-config", "Protobuf": "libprotobuf-dev",
+    "PkgConfig": "pkg-config", "CARES": "libc-ares-dev", "Protobuf": "libprotobuf-dev",
     "UTF8PROC": "libutf8proc-dev", "absl": "libabsl-dev",
     "benchmark": "libbenchmark-dev", "civetweb": "libcivetweb-dev", "fmt": "libfmt-dev",
     "gRPC": "libgrpc++-dev", "nlohmann_json": "nlohmann-json3-dev",
