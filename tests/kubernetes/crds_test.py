@@ -182,6 +182,8 @@ class ApiServerTest(unittest.TestCase):
                      *(CRDS / "samples").glob("*.yaml")]:
             for manifest in yaml.safe_load_all(path.read_text()):
                 kind = manifest["kind"].lower() + "s"
+                if kind not in KINDS:
+                    continue
                 schema = schema_of(kind)["properties"]["spec"]
                 note(manifest["spec"], schema, f"{kind}: spec")
         wanted = {f"{kind}: {path}" for kind in KINDS
