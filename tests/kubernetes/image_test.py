@@ -142,10 +142,10 @@ class ImageTest(unittest.TestCase):
                 self.assertRegex(said, rf"^{name} \d+\.\d+\.\d+")
 
     def test_a_worker_serves_the_demo_model(self):
-        ready = self.root / "tmp/ready"
+        ready = self.root / "var/cache/tidepool/ready"
         worker = self.inside(
             "/usr/bin/tidepool-worker", "--model", "demo", "--threads", "1",
-            "--ready-file", "/tmp/ready", "--kv-cache-memory", "16Mi")
+            "--ready-file", "/var/cache/tidepool/ready", "--kv-cache-memory", "16Mi")
         try:
             deadline = time.monotonic() + 120
             while not ready.exists() and worker.poll() is None and \
