@@ -18,7 +18,7 @@ namespace tidepool::conductor {
 class ConductorCoreTest : public ::testing::Test {
  protected:
   explicit ConductorCoreTest(ConductorCoreConfig config = {}) {
-    config.conductor_id = "c";
+    config.conductor_id = std::string("c");
     config.incarnation = 5;
     core_ = std::make_unique<ConductorCore>(std::move(config), placement_);
   }

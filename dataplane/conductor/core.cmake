@@ -4,5 +4,6 @@ tidepool_library(conductor_core
           conductor_core_record.cc
   HEADERS conductor_core.h
   DEPS tidepool::base tidepool::scheduling tidepool::proto)
-tidepool_test(conductor_core_test SOURCES conductor_core_test.cc
+tidepool_test(conductor_core_test
+  SOURCES conductor_core_test.cc conductor_core_roles_test.cc
   DEPS tidepool::conductor_core)
