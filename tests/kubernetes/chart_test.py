@@ -34,6 +34,18 @@ def pods_of(manifests):
             yield where, manifest["spec"]["template"]["spec"]
 
 
+class Strict(yaml.SafeLoader):
+    """Takes no key twice in one mapping."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key) for key, _ in node.value]
+        twice = {key for key in keys if keys.count(key) > 1}
+        if twice:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{twice} twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 class ChartTest(unittest.TestCase):
 
     @classmethod
@@ -50,7 +62,7 @@ class ChartTest(unittest.TestCase):
                          "--kube-version", KUBERNETES, *arguments,
                          *(f"--api-versions={version}" for version in api))
         self.assertEqual(done.returncode, 0, done.stderr)
-        manifests = [m for m in yaml.safe_load_all(done.stdout) if m]
+        manifests = [m for m in yaml.load_all(done.stdout, Strict) if m]
         return {(m["kind"], m["metadata"]["name"]): m for m in manifests}
 
     def test_lint_finds_nothing(self):
@@ -179,6 +191,19 @@ class ChartTest(unittest.TestCase):
         self.assertEqual({kind for kind, _ in off} &
                          {"PodMonitor", "PrometheusRule"}, set())
 
+    def test_alerts_are_about_metrics_that_there_are(self):
+        rules = self.render(api=PROMETHEUS)["PrometheusRule", "tidepool"]
+        alerts = rules["spec"]["groups"][0]["rules"]
+        sources = "".join(
+            path.read_text() for folder in ("dataplane", "controller")
+            for path in (programs.ROOT / folder).rglob("*metrics*.cc"))
+        for alert in alerts:
+            with self.subTest(alert["alert"]):
+                self.assertIn("description", alert["annotations"])
+                for metric in re.findall(r"tidepool_[a-z_]+(?=[{)\[])",
+                                         alert["expr"]):
+                    self.assertIn(f'"{metric}"', sources)
+
     def test_samples_wait_for_their_kinds(self):
         done = self.helm("template", "tide", CHART, "--kube-version",
                          KUBERNETES, "--set", "samples.enabled=true")
@@ -239,7 +264,8 @@ spec:
     served: true
     storage: true
     schema:
-      openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}
+      openAPIV3Schema:
+        {{type: object, x-kubernetes-preserve-unknown-fields: true}}
 """
 
 
@@ -304,7 +330,8 @@ class ChartOnServerTest(unittest.TestCase):
         crds = self.get("crd")["items"]
         self.assertLessEqual(
             {"kvcachepools.tidepool.dev", "prefillpools.tidepool.dev",
-             "decodepools.tidepool.dev"}, {o["metadata"]["name"] for o in crds})
+             "decodepools.tidepool.dev"},
+            {o["metadata"]["name"] for o in crds})
         self.get("-n", self.space, "kvp/demo")  # still there
         self.helm("install")  # takes over what was left
 

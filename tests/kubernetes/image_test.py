@@ -145,7 +145,8 @@ class ImageTest(unittest.TestCase):
         ready = self.root / "var/cache/tidepool/ready"
         worker = self.inside(
             "/usr/bin/tidepool-worker", "--model", "demo", "--threads", "1",
-            "--ready-file", "/var/cache/tidepool/ready", "--kv-cache-memory", "16Mi")
+            "--ready-file", "/var/cache/tidepool/ready",
+            "--kv-cache-memory", "16Mi")
         try:
             deadline = time.monotonic() + 120
             while not ready.exists() and worker.poll() is None and \

@@ -1,4 +1,4 @@
-"""The programs of Kubernetes that tests use, and an API server to try things on.
+"""The programs of Kubernetes that tests use, and an API server to try things.
 
 Nothing is built here: `e2e/cluster/build --fast` does that. A test whose
 programs are not there is skipped, and says so.

@@ -8,11 +8,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: controller
 {{- end }}
 
-{{- define "tidepool.labels" -}}
-{{ include "tidepool.selector" . }}
+{{- define "tidepool.commonLabels" -}}
+app.kubernetes.io/name: tidepool
+app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "tidepool.labels" -}}
+{{ include "tidepool.commonLabels" . }}
+app.kubernetes.io/component: controller
 {{- end }}
 
 {{- define "tidepool.image" -}}
