@@ -200,7 +200,7 @@ class ChartTest(unittest.TestCase):
         for alert in alerts:
             with self.subTest(alert["alert"]):
                 self.assertIn("description", alert["annotations"])
-                for metric in re.findall(r"tidepool_[a-z_]+(?=[{)\[])",
+                for metric in re.findall(r"tidepool_(?!dev_)[a-z_]+",
                                          alert["expr"]):
                     self.assertIn(f'"{metric}"', sources)
 
