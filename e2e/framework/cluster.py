@@ -124,9 +124,33 @@ class Cluster:
         """stop, start, freeze or thaw kube-apiserver, kubelet2…"""
         run(SCRIPTS / "program", self.work, action, name)
 
+    def signal(self, pod, name="SIGKILL"):
+        """Sends a signal to the process of a pod's only container."""
+        status, = pod["status"]["containerStatuses"]
+        run(SCRIPTS / "kill", self.work, pod["spec"]["nodeName"],
+            status["containerID"].removeprefix("containerd://"), name)
+
     def set_link(self, node, up):
         """Cuts a node off the network, or connects it again."""
         run(SCRIPTS / "link", self.work, node, "up" if up else "down")
+
+    def writes_of_controller(self):
+        """(verb, resource, namespace/name) of every write that Tidepool's
+        controller made but those of its Lease, in order; of other clusters
+        nothing is known."""
+        writes = []
+        if not self.work:
+            return writes
+        with open(pathlib.Path(self.work) / "log/audit.log") as lines:
+            for line in lines:
+                entry = json.loads(line)
+                what = entry.get("objectRef", {})
+                if ":tidepool" in entry["user"]["username"] and \
+                        what.get("resource") != "leases":
+                    writes.append((entry["verb"], "/".join(filter(None, (
+                        what.get("resource"), what.get("namespace"),
+                        what.get("name"), what.get("subresource"))))))
+        return writes
 
     # --- inside ---
 

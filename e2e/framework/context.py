@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 from .cluster import ROOT
 from .fleet import Fleet
@@ -24,6 +25,7 @@ class Context:
 
     def begin(self, story):
         self._story = story
+        shutil.rmtree(self.out / story, ignore_errors=True)
 
     def end(self):
         """Takes away what the story made."""
@@ -49,17 +51,18 @@ class Context:
         self.cluster.make_namespace(name)
         return name
 
-    def fleet(self, **options):
-        """A fleet in a namespace of the story's own, applied, not awaited."""
+    def fleet(self, apply=True, **options):
+        """A fleet in a namespace of the story's own, not awaited."""
         fleet = Fleet(self.cluster, self.namespace(), **options)
         self._fleets.append(fleet)
-        fleet.apply()
+        if apply:
+            fleet.apply()
         return fleet
 
     def chart_values(self, image=None):
         repository, tag = (image or self.cluster.image).rsplit(":", 1)
         return ["--set", f"image.repository={repository}",
-                "--set", f"image.tag={tag}"]
+                "--set-string", f"image.tag={tag}"]
 
     def install_chart(self, *flags, image=None):
         self.cluster.helm(

@@ -26,7 +26,10 @@ class Fleet:
     """KVCachePool NAME with NAME-prefill and NAME-decode in a namespace."""
 
     def __init__(self, cluster, namespace, name="demo", *, prefill=1, decode=1,
-                 spec=None, prefill_spec=None, decode_spec=None):
+                 spec=None, prefill_spec=None, decode_spec=None,
+                 manifests=None):
+        """`manifests`: a file that holds the same, as users have it."""
+        self._file = manifests
         self.cluster, self.namespace, self.name = cluster, namespace, name
         self.spec = merged({"model": {"uri": "demo"}}, spec or {})
         self.pools = {
@@ -51,6 +54,8 @@ class Fleet:
                  "spec": spec} for kind, name, spec in kinds]
 
     def apply(self):
+        if self._file:
+            return self.kubectl("apply", "-f", self._file)
         return self.cluster.apply(*self.manifests(), namespace=self.namespace)
 
     def scale(self, role, replicas):
@@ -175,6 +180,12 @@ class Fleet:
 
     def load(self, clients, body_of):
         return load.Load(self.url, body_of, clients, api_key=self.api_key)
+
+    def exact_load(self, clients, oracle, bodies):
+        """Streams of `bodies`, in turn, until its end; what they bring is
+        compared with what the oracle gives."""
+        return load.ExactLoad(self.url, bodies, oracle.tokens(bodies), clients,
+                              api_key=self.api_key)
 
     def stream_all(self, bodies):
         return load.stream_all(self.url, bodies, self.api_key)

@@ -164,6 +164,29 @@ class Load:
                 await asyncio.sleep(self._pause)
 
 
+class ExactLoad(Load):
+    """Requests whose tokens are known, in turn."""
+
+    def __init__(self, url, bodies, tokens, clients, api_key=None):
+        super().__init__(url, lambda i: bodies[i % len(bodies)], clients,
+                         api_key)
+        self._tokens = {str(body["prompt"]): ids
+                        for body, ids in zip(bodies, tokens)}
+
+    def expect_exact(self, at_least=1):
+        self.expect_no_failures(at_least)
+        self.expect_right_tokens()
+
+    def expect_right_tokens(self):
+        """Of complete streams; what failed is judged elsewhere."""
+        for stream in self.streams:
+            wanted = self._tokens[str(stream.prompt)]
+            if stream.complete and stream.tokens != wanted:
+                raise AssertionError(
+                    f"other tokens for {stream.prompt!r}: {stream.tokens}, "
+                    f"expected {wanted}")
+
+
 def percentile(values, percent):
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]

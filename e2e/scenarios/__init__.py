@@ -7,9 +7,13 @@ run in this order: `install` brings the chart that those after it use,
 """
 
 TIERS = {
-    "fast": ["schema"],
-    "core": ["install", "claim", "scale", "uninstall"],
-    "full": [],
+    "fast": ["reconcile", "election"],
+    "core": ["install", "claim", "scale", "kills", "rollout",
+             "controller_upgrade", "drain", "node_lost", "api_away",
+             "uninstall"],
+    "full": ["api_away_long"],
 }
-# These stop programs of the cluster or cut its network: only on our own.
-LOCAL_ONLY = set()
+# These stop programs of the cluster, signal containers or cut the network:
+# only on our own.
+LOCAL_ONLY = {"reconcile", "election", "claim", "kills", "node_lost",
+              "api_away", "api_away_long"}

@@ -1,0 +1,74 @@
+"""Workers, a conductor and the controller are killed (SIGKILL) while clients
+stream. A worker's death costs no stream and no token; a conductor's costs only
+the streams it held; the controller's costs none."""
+
+import time
+
+from framework import oracle
+from framework.context import SYSTEM
+from framework.waiting import eventually
+
+CLIENTS = 6
+# The election waits for a lease to end that nobody gave back.
+FAILOVER_SECONDS_MAX = 15
+
+
+def streams_go_on(load, more=CLIENTS):
+    """Waits until that many more streams have ended."""
+    target = len(load.streams) + more
+    eventually("streams to go on", lambda: len(load.streams) >= target, 60)
+
+
+def kill_worker(context, fleet, role, load):
+    streams_go_on(load, 2)
+    context.cluster.signal(fleet.pods(role=role)[0])
+    streams_go_on(load)
+    fleet.wait_ready()
+
+
+
+def kill_controller(context, fleet):
+    """Seconds until a change is carried out again."""
+    cluster = context.cluster
+    for pod in cluster.list(
+            "pods", SYSTEM,
+            labelSelector="app.kubernetes.io/component=controller"):
+        cluster.signal(pod)
+    begin = time.monotonic()
+    fleet.scale("decode", 3)
+    eventually("the new controller to carry out a change", lambda: cluster.get(
+        "statefulsets", "demo-decode", fleet.namespace
+        )["spec"]["replicas"] == 3, FAILOVER_SECONDS_MAX + 15)
+    return time.monotonic() - begin
+
+
+def run(context):
+    context.ensure_chart()
+    fleet = context.fleet(prefill=2, decode=2,
+                          spec={"conductor": {"replicas": 2}}).wait_ready()
+    bodies = oracle.bodies(6, max_tokens=120)
+    with fleet.exact_load(CLIENTS, context.oracle, bodies) as load:
+        kill_worker(context, fleet, "decode", load)
+        kill_worker(context, fleet, "prefill", load)
+        failover = kill_controller(context, fleet)
+        fleet.wait_ready()
+        streams_go_on(load)
+    load.expect_exact(at_least=20)
+
+    with fleet.exact_load(CLIENTS, context.oracle, bodies) as cut:
+        streams_go_on(cut)
+        context.cluster.signal(fleet.pods(component="conductor")[0])
+        streams_go_on(cut, 3 * CLIENTS)
+    cut.expect_right_tokens()
+    broken = cut.failures()
+    # The Service leads to it until its readiness probe fails, as well.
+    assert len(broken) <= 4 * CLIENTS, \
+        f"{len(broken)} of {len(cut.streams)} streams failed: {broken[0]}"
+    fleet.wait_ready()
+    with fleet.exact_load(CLIENTS, context.oracle, bodies) as after:
+        streams_go_on(after)
+    after.expect_exact()
+    assert failover <= FAILOVER_SECONDS_MAX, \
+        f"the controller was back after {failover:.1f} s"
+    return (f"{len(load.streams)} streams, none failed; controller back in "
+            f"{failover:.1f} s; {len(broken)} streams cut with a conductor")

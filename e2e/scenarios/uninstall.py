@@ -1,0 +1,56 @@
+"""`helm uninstall` is refused while there are fleets, and names them;
+afterwards only the custom resource definitions remain."""
+
+from framework.cluster import CommandFailed
+from framework.context import SYSTEM
+from framework.waiting import eventually
+
+OURS = "app.kubernetes.io/name=tidepool"
+KINDS = ["deployments", "statefulsets", "services", "pods", "networkpolicies",
+         "poddisruptionbudgets", "serviceaccounts", "jobs"]
+
+
+def remains(cluster):
+    found = [f"{kind}/{item['metadata']['name']}" for kind in KINDS
+             for item in cluster.list(kind, labelSelector=OURS)]
+    found += [f"namespace/{item['metadata']['name']}"
+              for item in cluster.list("namespaces")
+              if item["metadata"]["name"].startswith("e2e-")]
+    return found
+
+
+def eventually_gone(cluster):
+    def gone():
+        found = remains(cluster)
+        assert not found, f"{', '.join(found)} remain"
+        return True
+    eventually("nothing of Tidepool to remain", gone, 60)
+
+
+def run(context):
+    context.ensure_chart()
+    cluster = context.cluster
+    fleet = context.fleet(name="kept").wait_ready()
+    pods = fleet.uids()
+    try:
+        cluster.helm("uninstall", "tidepool", "--namespace", SYSTEM)
+        raise AssertionError("helm uninstalled beneath a fleet")
+    except CommandFailed as refusal:
+        told = refusal.output + cluster.kubectl(
+            "-n", SYSTEM, "logs", "job/tidepool-check-uninstall")
+    for name in ("kept", "kept-prefill", "kept-decode"):
+        assert f"{fleet.namespace}/{name}" in told, \
+            f"the refusal does not name {fleet.namespace}/{name}:\n{told}"
+    assert fleet.uids() == pods, "the refusal cost a pod"
+
+    fleet.delete()
+    cluster.kubectl("delete", "namespace", fleet.namespace, "--timeout=60s",
+                    timeout=70)
+    cluster.helm("uninstall", "tidepool", "--namespace", SYSTEM, "--wait")
+    cluster.kubectl("-n", SYSTEM, "delete", "job", "--all")
+    eventually_gone(cluster)
+    crds = [item["metadata"]["name"]
+            for item in cluster.list("customresourcedefinitions")]
+    assert sorted(crds) == ["decodepools.tidepool.dev",
+                            "kvcachepools.tidepool.dev",
+                            "prefillpools.tidepool.dev"], crds
