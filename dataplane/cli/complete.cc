@@ -5,6 +5,7 @@
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "dataplane/base/config.h"
 #include "dataplane/cli/commands.h"
@@ -22,6 +23,7 @@ struct ClientConfig {
   int64_t max_tokens = 256;
   double temperature = -1;  // below 0: the model's default
   int64_t seed = -1;        // below 0: none
+  int64_t wait_seconds = 0;
   bool stats = false;
 };
 
@@ -36,11 +38,32 @@ void AddClientOptions(OptionSet& options, ClientConfig& config) {
                     "0 is greedy; -1 leaves it to the server");
   options.AddInt("seed", config.seed, {-1, INT64_MAX},
                  "for the same answer again; -1 draws one");
+  options.AddInt("wait", config.wait_seconds, {0, 3600},
+                 "seconds to wait for a server that is not ready yet");
   options.AddBool("stats", config.stats,
                   "say afterwards how long it took and where it ran");
 }
 
+// Errors: kUnavailable with the last answer when time is up.
+Status WaitUntilReady(const Endpoint& endpoint, std::chrono::seconds wait) {
+  const TimePoint end = Clock::Monotonic().Now() + wait;
+  for (;;) {
+    const StatusOr<HttpAnswer> answer =
+        Get(endpoint, "/ready", std::chrono::seconds(5));
+    if (answer.ok() && answer->status == 200) return OkStatus();
+    if (Clock::Monotonic().Now() >= end)
+      return Unavailable("{} is not ready after {} s: {}", endpoint.url,
+                         wait.count(),
+                         answer.ok() ? answer->body.substr(0, 300)
+                                     : MessageOf(answer.status()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
 Status FillDefaults(ClientConfig& config) {
+  if (config.wait_seconds > 0)
+    RETURN_IF_ERROR(WaitUntilReady(config.endpoint,
+                                   std::chrono::seconds(config.wait_seconds)));
   if (config.endpoint.api_key.empty())
     if (const char* key = std::getenv("TIDEPOOL_API_KEY"))
       config.endpoint.api_key = key;
