@@ -1,0 +1,303 @@
+#include "controller/runtime/manager.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <set>
+#include <string>
+
+#include "controller/kube/resource_types.h"
+#include "controller/kube/writes.h"
+#include "controller/runtime/health_server.h"
+#include "controller/runtime/leading_client.h"
+#include "dataplane/base/notification.h"
+#include "dataplane/base/unique_fd.h"
+#include "tests/fakes/api_server.h"
+#include "tests/fakes/faulty_client.h"
+
+namespace tidepool::runtime {
+namespace {
+
+using kube::Json;
+using kube::ObjectKey;
+using std::chrono::minutes;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+const ObjectKey kKey{"space", "a"};
+
+class Scripted : public Reconciler {
+ public:
+  StatusOr<Result> Reconcile(const ObjectKey& key) override {
+    calls.fetch_add(1);
+    return act(key);
+  }
+  std::function<StatusOr<Result>(const ObjectKey&)> act;
+  std::atomic<int> calls = 0;
+};
+
+class ControllerLoopTest : public ::testing::Test {
+ protected:
+  ManualClock clock_;
+  Scripted reconciler_;
+  ControllerLoop loop_{{.name = "Thing"}, reconciler_, clock_};
+};
+
+TEST_F(ControllerLoopTest, RequeuesAsTheResultSays) {
+  reconciler_.act = [](const ObjectKey&) {
+    return Result{.requeue_after = seconds(30)};
+  };
+  loop_.queue().Add(kKey);
+  EXPECT_TRUE(loop_.RunOne());
+  EXPECT_FALSE(loop_.RunOne());
+  clock_.Advance(seconds(30));
+  EXPECT_TRUE(loop_.RunOne());
+}
+
+TEST_F(ControllerLoopTest, RetriesErrorsAndExceptionsWithBackoffUntilSuccess) {
+  std::vector<Code> seen;
+  loop_.set_observer(
+      [&](const Status& status, Duration) { seen.push_back(status.code()); });
+  int call = 0;
+  reconciler_.act = [&](const ObjectKey&) -> StatusOr<Result> {
+    if (++call == 1) return Unavailable("away");
+    if (call == 2) (void)Json::object().at("none");
+    return Result::Done();
+  };
+  loop_.queue().Add(kKey);
+  EXPECT_TRUE(loop_.RunOne());
+  EXPECT_FALSE(loop_.RunOne());
+  EXPECT_EQ(loop_.queue().failures(kKey), 1u);
+  clock_.Advance(seconds(1));
+  EXPECT_TRUE(loop_.RunOne());
+  EXPECT_EQ(loop_.queue().failures(kKey), 2u);
+  clock_.Advance(seconds(1));
+  EXPECT_TRUE(loop_.RunOne());
+  EXPECT_EQ(loop_.queue().failures(kKey), 0u);
+  EXPECT_TRUE(loop_.queue().idle());
+  EXPECT_EQ(seen, (std::vector<Code>{Code::kUnavailable, Code::kInternal,
+                                     Code::kOk}));
+}
+
+TEST_F(ControllerLoopTest, APausedLoopKeepsItsKeys) {
+  Notification called;
+  reconciler_.act = [&](const ObjectKey&) {
+    called.Notify();
+    return Result::Done();
+  };
+  ControllerLoop loop({.name = "Thing"}, reconciler_, Clock::Monotonic());
+  loop.queue().Add(kKey);
+  loop.Start([] { return true; });
+  EXPECT_EQ(reconciler_.calls, 0);
+  loop.Resume();
+  ASSERT_TRUE(called.WaitFor(minutes(1)));
+  loop.Stop();
+  EXPECT_EQ(reconciler_.calls, 1);
+}
+
+TEST_F(ControllerLoopTest, KnowsWhenItsOldestCallBegan) {
+  clock_.Advance(seconds(7));
+  reconciler_.act = [&](const ObjectKey&) {
+    EXPECT_EQ(loop_.oldest_call(), clock_.Now());
+    return Result::Done();
+  };
+  EXPECT_EQ(loop_.oldest_call(), TimePoint::max());
+  loop_.queue().Add(kKey);
+  EXPECT_TRUE(loop_.RunOne());
+  EXPECT_EQ(loop_.oldest_call(), TimePoint::max());
+}
+
+TEST(LeadingClientTest, WritesOnlyWhileLeading) {
+  fakes::ApiServer server;
+  bool leading = true;
+  LeadingClient client(server, [&] { return leading; });
+  Json object = kube::Skeleton(kube::kConfigMap, kKey);
+  object["data"] = {{"a", "1"}};
+  ASSERT_TRUE(client.Apply(kube::kConfigMap, kKey, object, "").ok());
+  leading = false;
+  const auto cancelled = [](const Status& status) {
+    return status.code() == Code::kCancelled;
+  };
+  EXPECT_TRUE(
+      cancelled(client.Apply(kube::kConfigMap, kKey, object, "").status()));
+  EXPECT_TRUE(
+      cancelled(client.Create(kube::kConfigMap, "space", object).status()));
+  EXPECT_TRUE(
+      cancelled(client.Replace(kube::kConfigMap, kKey, object, "").status()));
+  EXPECT_TRUE(cancelled(
+      client.Patch(kube::kConfigMap, kKey, kube::PatchType::kMerge, object, "")
+          .status()));
+  EXPECT_TRUE(cancelled(client.Delete(kube::kConfigMap, kKey, {})));
+  EXPECT_TRUE(client.Get(kube::kConfigMap, kKey).ok());
+  EXPECT_EQ(server.changes(kube::kConfigMap), 1u);
+}
+
+// The answer to "GET path", or what else is sent.
+std::string Ask(uint16_t port, const std::string& text) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(
+      connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+      0);
+  (void)!send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t got; (got = recv(fd.get(), buffer, sizeof(buffer), 0)) > 0;)
+    answer.append(buffer, static_cast<size_t>(got));
+  return answer;
+}
+
+std::string Probe(uint16_t port, const std::string& path) {
+  return Ask(port, "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+}
+
+TEST(HealthServerTest, AnswersProbesAndMetrics) {
+  std::atomic<bool> ready = false;
+  const auto server = HealthServer::Start(
+      {.host = "127.0.0.1",
+       .ready = [&] { return ready ? OkStatus() : Unavailable("not yet"); },
+       .metrics = [] { return std::string("metric 1\n"); }});
+  ASSERT_TRUE(server.ok());
+  const uint16_t port = (*server)->port();
+  EXPECT_THAT(Probe(port, "/healthz"), HasSubstr("200 OK"));
+  EXPECT_THAT(Probe(port, "/readyz"), HasSubstr("503"));
+  EXPECT_THAT(Probe(port, "/readyz?verbose"), HasSubstr("not yet"));
+  ready = true;
+  EXPECT_THAT(Probe(port, "/readyz"), HasSubstr("200 OK"));
+  EXPECT_THAT(Probe(port, "/metrics"), HasSubstr("metric 1"));
+  EXPECT_THAT(Probe(port, "/"), HasSubstr("404"));
+  EXPECT_THAT(Ask(port, "POST /healthz HTTP/1.1\r\n\r\n"), HasSubstr("405"));
+  EXPECT_EQ(Ask(port, std::string(20'000, 'x')), "");
+}
+
+TEST(HealthServerTest, IdleConnectionsDoNotKeepProbesOut) {
+  const auto server = HealthServer::Start({.host = "127.0.0.1"});
+  ASSERT_TRUE(server.ok());
+  std::vector<UniqueFd> idle;
+  for (int i = 0; i < 50; ++i) {
+    idle.emplace_back(socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons((*server)->port());
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(idle.back().get(), reinterpret_cast<sockaddr*>(&address),
+                      sizeof(address)),
+              0);
+  }
+  EXPECT_THAT(Probe((*server)->port(), "/healthz"), HasSubstr("200 OK"));
+}
+
+TEST(HealthServerTest, SaysWhichPortIsTaken) {
+  const auto first = HealthServer::Start({.host = "127.0.0.1"});
+  const auto second =
+      HealthServer::Start({.host = "127.0.0.1", .port = (*first)->port()});
+  EXPECT_EQ(second.status().code(), Code::kUnavailable);
+  EXPECT_EQ(HealthServer::Start({.host = "no address"}).status().code(),
+            Code::kInvalidArgument);
+}
+
+// A controller that copies each ConfigMap into a Secret.
+struct Copier : Reconciler {
+  Copier(kube::Client& to, Informer<Json>& from) : client(to), maps(from) {}
+
+  StatusOr<Result> Reconcile(const ObjectKey& key) override {
+    if (maps.Get(key) == nullptr) return Result::Done();
+    RETURN_IF_ERROR(
+        client.Apply(kube::kSecret, key, kube::Skeleton(kube::kSecret, key), "")
+            .status());
+    return Result::Done();
+  }
+  kube::Client& client;
+  Informer<Json>& maps;
+};
+
+struct Controller {
+  explicit Controller(kube::Client& api)
+      : manager({.election = {.lease = {"space", "lease"},
+                              .identity = UniqueIdentity("c")},
+                 .health_host = "127.0.0.1",
+                 .health_port = 0},
+                api, api),
+        client(api, [this] { return manager.IsLeading(); }),
+        maps({.type = kube::kConfigMap},
+             [](const Json& object) -> StatusOr<Json> { return object; }),
+        copier(client, maps),
+        loop({.name = "ConfigMap"}, copier, Clock::Monotonic()) {
+    maps.AddHandler([this](const ObjectKey& key, const Json*, const Json*) {
+      loop.queue().Add(key);
+    });
+    manager.Add(maps);
+    manager.Add(loop, [this] { return maps.Keys(); });
+  }
+
+  Manager manager;
+  LeadingClient client;
+  Informer<Json> maps;
+  Copier copier;
+  ControllerLoop loop;
+};
+
+void AwaitSecret(fakes::ApiServer& server, const ObjectKey& key) {
+  const TimePoint end = Clock::Monotonic().Now() + minutes(1);
+  while (!server.Get(kube::kSecret, key).ok()) {
+    ASSERT_LT(Clock::Monotonic().Now(), end) << key.ToString();
+    std::this_thread::yield();
+  }
+}
+
+void Make(fakes::ApiServer& server, const ObjectKey& key) {
+  ASSERT_TRUE(server
+                  .Create(kube::kConfigMap, key.space,
+                          kube::Skeleton(kube::kConfigMap, key))
+                  .ok());
+}
+
+TEST(ManagerTest, TheLeaderReconcilesAndHandsOver) {
+  fakes::ApiServer server;
+  Make(server, {"space", "before"});
+  auto first = std::make_unique<Controller>(server);
+  ASSERT_TRUE(first->manager.Start().ok());
+  AwaitSecret(server, {"space", "before"});
+  Controller second(server);
+  ASSERT_TRUE(second.manager.Start().ok());
+  ASSERT_TRUE(second.maps.WaitForSync(minutes(1)));
+  Make(server, {"space", "during"});
+  AwaitSecret(server, {"space", "during"});
+  EXPECT_FALSE(second.manager.IsLeading());
+  const uint64_t term = *first->manager.Term();
+  EXPECT_THAT(Probe(second.manager.health_port(), "/readyz"), HasSubstr("200"));
+  EXPECT_THAT(Probe(first->manager.health_port(), "/metrics"),
+              HasSubstr("tidepool_controller_reconciles_total{code=\"OK\",kind="
+                        "\"ConfigMap\"}"));
+  first.reset();
+  Make(server, {"space", "after"});
+  AwaitSecret(server, {"space", "after"});
+  EXPECT_GT(*second.manager.Term(), term);
+  // All keys come with the new term, and change nothing.
+  EXPECT_EQ(server.changes(kube::kSecret), 3u);
+  second.manager.Stop();
+}
+
+TEST(ManagerTest, IsNotReadyBeforeItHasListed) {
+  fakes::ApiServer server;
+  fakes::FaultyClient client(server, 1);
+  client.Cut();
+  Controller controller(client);
+  ASSERT_TRUE(controller.manager.Start().ok());
+  const uint16_t port = controller.manager.health_port();
+  EXPECT_THAT(Probe(port, "/readyz"), HasSubstr("configmaps"));
+  EXPECT_THAT(Probe(port, "/healthz"), HasSubstr("200 OK"));
+  client.Revive();
+  ASSERT_TRUE(controller.maps.WaitForSync(minutes(1)));
+  EXPECT_THAT(Probe(port, "/readyz"), HasSubstr("200 OK"));
+}
+
+}  // namespace
+}  // namespace tidepool::runtime
