@@ -23,17 +23,19 @@ LAYERS = {
     "dataplane/transfer": ["base"],
     "dataplane/engine": ["base", "model", "prefix", "transfer"],
     "dataplane/scheduling": ["base", "model", "prefix", "transfer"],
+    # Between the planner and a live fleet: for controller and cli.
+    "dataplane/fleet": ["base", "scheduling"],
     "dataplane/worker": ["base", "model", "prefix", "transfer", "engine",
                          "scheduling"],
     # The conductor knows a worker by its protocol only: no engine here.
     "dataplane/conductor": ["base", "model", "prefix", "scheduling"],
     "dataplane/cli": ["base", "model", "prefix", "transfer", "engine",
-                      "scheduling", "worker", "conductor"],
-    # The controller knows the dataplane by its protocols and shares the
-    # planner; inside it, kube -> runtime -> reconcilers.
+                      "scheduling", "fleet", "worker", "conductor"],
+    # The controller knows the dataplane by its protocols (dataplane/fleet) and
+    # shares the planner; inside it, kube -> runtime -> reconcilers.
     "controller/kube": ["base"],
     "controller/runtime": ["base"],
-    "controller/reconcilers": ["base", "scheduling"],
+    "controller/reconcilers": ["base", "scheduling", "fleet"],
 }
 CONTROLLER_LAYERS = {
     "kube": [], "runtime": ["kube"], "reconcilers": ["kube", "runtime"]}
