@@ -31,6 +31,7 @@ struct HttpClientOptions {
 // list are parsed one by one as they arrive; no page is held in memory.
 class HttpClient final : public Client {
  public:
+  // Has the process ignore SIGPIPE.
   // Errors: kInvalidArgument naming the field of `config`.
   static StatusOr<std::unique_ptr<HttpClient>> Create(
       const ClientConfig& config, HttpClientOptions options = {});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -271,7 +272,11 @@ HttpPool::~HttpPool() = default;
 StatusOr<std::unique_ptr<HttpPool>> HttpPool::Create(const ClientConfig& config,
                                                      const Options& options) {
   static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+  std::call_once(once, [] {
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    // TLS writes to sockets that the server has closed.
+    std::signal(SIGPIPE, SIG_IGN);
+  });
 
   auto target = std::make_unique<Target>();
   target->config = config;
