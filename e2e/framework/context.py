@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import secrets
 import shutil
 
 from .cluster import ROOT
@@ -31,6 +32,9 @@ class Context:
         """Takes away what the story made."""
         for fleet in self._fleets:
             fleet.close()
+            # Fleets first: a namespace waits for half of the longest grace
+            # period among its pods, however soon they end.
+            fleet.kubectl("delete", "kvp,pfp,dcp", "--all", "--wait=false")
             self.cluster.kubectl("delete", "namespace", fleet.namespace,
                                  "--wait=false", "--ignore-not-found")
         self._fleets = []
@@ -47,7 +51,7 @@ class Context:
         return folder
 
     def namespace(self):
-        name = f"e2e-{self._story.replace('_', '-')}"
+        name = f"e2e-{self._story.replace('_', '-')}-{secrets.token_hex(2)}"
         self.cluster.make_namespace(name)
         return name
 
