@@ -51,13 +51,14 @@ class Context:
         return folder
 
     def namespace(self):
+        """A new one; it goes with the fleets that are in it."""
         name = f"e2e-{self._story.replace('_', '-')}-{secrets.token_hex(2)}"
         self.cluster.make_namespace(name)
         return name
 
-    def fleet(self, apply=True, **options):
-        """A fleet in a namespace of the story's own, not awaited."""
-        fleet = Fleet(self.cluster, self.namespace(), **options)
+    def fleet(self, apply=True, namespace=None, **options):
+        """A fleet, not awaited; in a namespace of its own unless told."""
+        fleet = Fleet(self.cluster, namespace or self.namespace(), **options)
         self._fleets.append(fleet)
         if apply:
             fleet.apply()

@@ -31,7 +31,8 @@ def run(context):
     made = volume(namespace)
     context.cluster.apply(*made)
     try:
-        fleet = context.fleet(spec={"model": {"uri": "pvc://models/demo"}})
+        fleet = context.fleet(namespace=namespace, spec={
+            "model": {"uri": "pvc://models/demo"}})
         fleet.wait_ready()
         bodies = oracle.bodies(8)
         fleet.expect_serving(bodies, context.oracle.tokens(bodies))
