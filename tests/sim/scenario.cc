@@ -21,11 +21,13 @@ constexpr uint64_t kMaxEvents = 3'000'000;
 
 }  // namespace
 
-Scenario::Scenario(uint64_t seed) : random_(seed), network_(queue_, random_) {
+Scenario::Scenario(uint64_t seed, ScenarioKind kind)
+    : kind_(kind), random_(seed), network_(queue_, random_) {
   DrawModel();
   DrawFleet();
   DrawFaults();
   DrawLoad();
+  DrawFlips();
 }
 
 // ---- Drawn from the seed ----
@@ -52,10 +54,11 @@ void Scenario::DrawModel() {
 }
 
 void Scenario::DrawFleet() {
-  const uint64_t num_prefill = random_.Below(4);
-  const uint64_t num_decode = Between(1, 3);
+  const bool flips = kind_ == ScenarioKind::kFlips;
+  const uint64_t num_prefill = flips ? Between(2, 4) : random_.Below(4);
+  const uint64_t num_decode = flips ? Between(2, 4) : Between(1, 3);
   weights_ = {1};
-  if (random_.Chance(0.15)) weights_.push_back(2);
+  if (!flips && random_.Chance(0.15)) weights_.push_back(2);
   for (uint64_t i = 0; i < num_prefill + num_decode; ++i) {
     auto node = std::make_unique<Node>();
     SimWorkerConfig& config = node->config;
@@ -115,7 +118,7 @@ NetworkConfig Scenario::DrawNetwork() {
 }
 
 void Scenario::DrawFaults() {
-  result_.calm = random_.Chance(0.2);
+  result_.calm = kind_ == ScenarioKind::kFlips || random_.Chance(0.2);
   network_.config = DrawNetwork();
   if (result_.calm) return;
   if (random_.Chance(0.7)) fault_pause_ = milliseconds(Between(100, 3000));
@@ -170,7 +173,7 @@ void Scenario::DrawRequest(TimePoint at) {
                                              engine_.eos_ids,
                                              engine_.max_model_len));
   }
-  client->short_timeout = random_.Chance(0.05);
+  client->short_timeout = kind_ != ScenarioKind::kFlips && random_.Chance(0.05);
   const Duration timeout = client->short_timeout
                                ? RandomDuration(seconds(2)) + milliseconds(1)
                                : Duration(seconds(120));
@@ -284,6 +287,8 @@ void Scenario::Heal() {
   result_.calm = true;
   network_.config = DrawNetwork();
   for (const auto& node : nodes_) node->config.step_error = 0;
+  leaders_.push_back({.term = ++last_term_});
+  RestoreRoles();
 }
 
 // ---- The run ----
@@ -292,14 +297,18 @@ ScenarioResult Scenario::Run() {
   const bool calm = result_.calm;
   result_.description = fmt::format(
       "{} conductors, {} workers, {} weights, {} layers, pages of {}, {} "
-      "pages, {} places, {}",
+      "pages, {} places, {}, {}",
       replicas_.size(), nodes_.size(), weights_.size(), model_.num_layers,
       model_.page_tokens, engine_.num_pages, engine_.max_num_seqs,
-      calm ? "calm" : "faulty");
+      calm ? "calm" : "faulty",
+      flip_pause_ > Duration(0) ? "roles change" : "roles stay");
   for (const auto& node : nodes_) StartWorker(*node);
   for (const auto& replica : replicas_) StartConductor(*replica);
   if (fault_pause_ > Duration(0)) {
     queue_.In(RandomDuration(2 * fault_pause_), [this] { Fault(); });
+  }
+  if (flip_pause_ > Duration(0)) {
+    queue_.In(RandomDuration(2 * flip_pause_), [this] { Flip(); });
   }
   RunUntil(TimePoint(kActive));
   Heal();
@@ -375,6 +384,7 @@ void Scenario::CheckClients() {
 }
 
 void Scenario::CheckQuiet() {
+  CheckRoles();
   for (const auto& node : nodes_) {
     const Status status = node->process->CheckQuiet();
     if (!status.ok()) Fail(std::string(MessageOf(status)));
@@ -416,10 +426,17 @@ void Scenario::Count() {
     }
   }
   for (const auto& node : nodes_) {
-    result_.handed_over += node->process->core().Stats().handed_over_total;
+    const worker::WorkerCoreStats core = node->process->core().Stats();
+    result_.handed_over += core.handed_over_total;
+    result_.flips += core.role_switches_total;
     const engine::EngineStats stats = node->process->engine_stats();
     result_.preemptions += static_cast<uint64_t>(stats.preemptions);
     result_.prefix_hit_tokens += static_cast<uint64_t>(stats.prefix_hit_tokens);
+  }
+  for (const auto& replica : replicas_) {
+    const conductor::ConductorStats stats = replica->process->core().Stats();
+    result_.handed_back += stats.hand_backs;
+    result_.retries += stats.retries;
   }
 }
 

@@ -25,12 +25,19 @@ struct ScenarioResult {
   uint32_t migrated = 0;  // finished after more than one attempt
   std::map<std::string, uint32_t> failed;  // by reason
   uint64_t handed_over = 0, preemptions = 0, prefix_hit_tokens = 0;
+  uint64_t flips = 0;                     // of roles, carried out
+  uint64_t handed_back = 0, retries = 0;  // as the conductors counted them
+};
+
+enum class ScenarioKind {
+  kAll,    // whatever the seed draws
+  kFlips,  // a larger fleet whose roles change all the time, and no fault
 };
 
 // Confined to one thread.
 class Scenario {
  public:
-  explicit Scenario(uint64_t seed);
+  explicit Scenario(uint64_t seed, ScenarioKind kind = ScenarioKind::kAll);
   ScenarioResult Run();
 
  private:
@@ -42,6 +49,9 @@ class Scenario {
     conductor::ConductorCoreConfig config;
     std::shared_ptr<SimConductor> process;
   };
+  struct Leader {  // a planner that believes to be the only one
+    uint64_t term = 0, sequence = 0;
+  };
 
   // ---- Drawn from the seed ----
   void DrawModel();
@@ -49,6 +59,7 @@ class Scenario {
   void DrawFaults();
   void DrawLoad();
   void DrawRequest(TimePoint at);
+  void DrawFlips();
   NetworkConfig DrawNetwork();
 
   // ---- What happens ----
@@ -63,6 +74,16 @@ class Scenario {
               Duration timeout);
   // No more faults; what is dead comes back.
   void Heal();
+
+  // ---- Roles (scenario_flips.cc) ----
+  // Every identity keeps a decode worker: whom planners never flip away.
+  bool MayFlip(const Node& node) const;
+  // Some leader, rightful or not, changes some role.
+  void Flip();
+  void Command(Leader& leader, Node& node, wire::Role role, Duration drain);
+  // A last leader sets all roles to what they were, until they are.
+  void RestoreRoles();
+  void CheckRoles();
 
   void RunUntil(TimePoint end);
   bool AllEnded() const;
@@ -79,6 +100,7 @@ class Scenario {
     return Duration(random_.Below(static_cast<uint64_t>(max.count()) + 1));
   }
 
+  const ScenarioKind kind_;
   EventQueue queue_;
   Random random_;
   SimNetwork network_;
@@ -93,6 +115,9 @@ class Scenario {
   std::vector<std::vector<int32_t>> prefixes_;  // that prompts share
   uint64_t next_incarnation_ = 1, next_request_ = 1;
   Duration fault_pause_{};  // mean time between faults; 0: none
+  Duration flip_pause_{};   // the same between flips
+  uint64_t last_term_ = 0;
+  std::vector<Leader> leaders_;
   bool healed_ = false;
 };
 

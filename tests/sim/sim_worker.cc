@@ -46,7 +46,8 @@ SimWorker::SimWorker(SimWorkerConfig config, EventQueue& queue, Random& random,
       network_(network),
       report_(std::move(report)),
       runner_(config_.model, config_.engine.num_pages),
-      streamer_(config_.model.num_layers) {
+      streamer_(config_.model.num_layers),
+      role_(config_.role) {
   StatusOr<std::unique_ptr<engine::EngineCore>> engine =
       engine::EngineCore::Create(config_.engine);
   CHECK(engine.ok());
@@ -86,7 +87,26 @@ void SimWorker::OnPeerReply(worker::PeerCallId call,
 }
 
 void SimWorker::Drain(Duration timeout) {
+  draining_ = true;
   core_->Drain(timeout, queue_.now());
+  Settle();
+}
+
+void SimWorker::SetRole(const wire::SetRoleRequest& request) {
+  const std::pair epoch(request.epoch().term(), request.epoch().sequence());
+  const bool current =
+      request.incarnation() == config_.incarnation && !draining_ &&
+      (epoch > epoch_ || (epoch == epoch_ && request.role() == role_));
+  const StatusOr<wire::RoleState> state = core_->SetRole(request, queue_.now());
+  if (state.ok() != current) {
+    report_(fmt::format("{}: epoch {}.{} after {}.{}: {}", config_.name,
+                        epoch.first, epoch.second, epoch_.first, epoch_.second,
+                        state.ok() ? "taken" : MessageOf(state.status())));
+  }
+  if (state.ok()) {
+    epoch_ = epoch;
+    role_ = request.role();
+  }
   Settle();
 }
 

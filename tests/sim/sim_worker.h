@@ -46,6 +46,7 @@ class SimWorker : public Process {
                    const StatusOr<worker::PeerResponse>& response);
 
   void Drain(Duration timeout);
+  void SetRole(const wire::SetRoleRequest& request);
 
   // Reads the slices as they are now; nullopt if cancelled.
   std::optional<std::vector<std::vector<uint64_t>>> ReadSlices(
@@ -104,6 +105,11 @@ class SimWorker : public Process {
   uint64_t next_capability_ = 1;
   std::set<worker::StreamId> closed_streams_;
   TimePoint tick_at_ = TimePoint::max();
+
+  bool draining_ = false;
+  // Of the last role that was taken.
+  std::pair<uint64_t, uint64_t> epoch_;
+  wire::Role role_;
 };
 
 }  // namespace tidepool::sim
