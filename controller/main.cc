@@ -16,6 +16,8 @@
 #include "controller/options.h"
 #include "controller/reconcilers/cluster_cache.h"
 #include "controller/reconcilers/family_reconciler.h"
+#include "controller/reconcilers/rebalancing/fleet_watcher.h"
+#include "controller/reconcilers/rebalancing/role_client.h"
 #include "controller/runtime/leading_client.h"
 #include "controller/runtime/manager.h"
 #include "dataplane/base/log.h"
@@ -119,18 +121,25 @@ class Controller {
             .space = options.watch_namespace,
             .has_http_routes = HasHttpRoutes(*client_, options.watch_namespace),
             .seed = SystemRandom64()});
+    fleet_ = std::make_unique<reconcilers::FleetWatcher>(
+        reconcilers::FleetWatcherOptions{}, clock,
+        [this](const kube::ObjectKey& key) { loop_->queue().Add(key); });
     reconciler_ = std::make_unique<reconcilers::FamilyReconciler>(
         reconcilers::ControllerSettings{
             .version = kVersion,
             .image_repository = options.image_repository,
             .space = place.space},
-        reconcilers::ReconcilerParts{.client = *leading_,
-                                     .cache = *cache_,
-                                     .models = models_,
-                                     .events = *events_,
-                                     .clock = clock,
-                                     .unix_seconds = UnixSeconds,
-                                     .random = SystemRandom64});
+        reconcilers::ReconcilerParts{
+            .client = *leading_,
+            .cache = *cache_,
+            .models = models_,
+            .fleet = *fleet_,
+            .roles = roles_,
+            .events = *events_,
+            .clock = clock,
+            .unix_seconds = UnixSeconds,
+            .random = SystemRandom64,
+            .term = [this] { return manager_->Term(); }});
     loop_ = std::make_unique<runtime::ControllerLoop>(
         runtime::ControllerLoopOptions{
             .name = "KVCachePool",
@@ -148,8 +157,11 @@ class Controller {
   std::unique_ptr<kube::EventRecorder> events_;
   std::unique_ptr<reconcilers::ClusterCache> cache_;
   reconcilers::LocalModelCatalog models_;
+  reconcilers::RoleClient roles_;
   std::unique_ptr<reconcilers::FamilyReconciler> reconciler_;
   std::unique_ptr<runtime::ControllerLoop> loop_;
+  // Ends before the queue it adds to.
+  std::unique_ptr<reconcilers::FleetWatcher> fleet_;
   std::unique_ptr<runtime::Manager> manager_;  // ends before what it runs
 };
 

@@ -28,6 +28,7 @@ bool IsGone(const FamilyObserved& observed) {
 
 struct FamilyReconciler::Memory {
   FamilyMemory family;
+  RebalancingMemory rebalancing;
   std::optional<TimePoint> api_key_tried;
 };
 
@@ -36,7 +37,14 @@ FamilyReconciler::FamilyReconciler(ControllerSettings settings,
     : settings_(std::move(settings)),
       parts_(std::move(parts)),
       applier_(parts_.client, parts_.cache, parts_.events, parts_.clock,
-               parts_.unix_seconds) {}
+               parts_.unix_seconds),
+      rebalancer_({.client = parts_.client,
+                   .applier = applier_,
+                   .fleet = parts_.fleet,
+                   .roles = parts_.roles,
+                   .clock = parts_.clock,
+                   .unix_seconds = parts_.unix_seconds,
+                   .term = parts_.term}) {}
 
 FamilyReconciler::~FamilyReconciler() = default;
 
@@ -61,6 +69,7 @@ StatusOr<runtime::Result> FamilyReconciler::Reconcile(
     const kube::ObjectKey& key) {
   FamilyObserved observed = parts_.cache.Gather(key);
   if (IsGone(observed)) {
+    rebalancer_.Forget(key);
     const MutexLock lock(&mutex_);
     memories_.erase(key);
     return runtime::Result::Done();
@@ -69,23 +78,31 @@ StatusOr<runtime::Result> FamilyReconciler::Reconcile(
   std::optional<Duration> requeue;
   if (memory->family.Overlay(observed, parts_.clock.Now()))
     Earliest(requeue, FamilyMemory::kAnswerAgeMax);
-  const FamilyState family = Judge(observed);
-  RETURN_IF_ERROR(CarryFamily(family, *memory, requeue));
+  FamilyState family = Judge(observed);
+  RebalancingOutcome outcome =
+      rebalancer_.Look(family, observed, memory->rebalancing, memory->family);
+  if (outcome.wrote) family = Judge(observed);
+  Status first = outcome.status;
+  KeepFirst(first, CarryFamily(family, std::move(outcome), *memory, requeue));
+  RETURN_IF_ERROR(first);
   return runtime::Result{.requeue_after = requeue};
 }
 
-Status FamilyReconciler::CarryFamily(const FamilyState& family, Memory& memory,
+Status FamilyReconciler::CarryFamily(const FamilyState& family,
+                                     RebalancingOutcome outcome, Memory& memory,
                                      std::optional<Duration>& requeue) {
   Status first;
   const FamilyObserved& observed = *family.observed;
+  if (outcome.look_again.has_value()) Earliest(requeue, *outcome.look_again);
   // Service accounts come before the pods that run as them.
   if (family.exists() && !observed.resource->deleting) {
     KeepFirst(first, EnsureApiKey(family, memory));
-    Plan plan = MakeKVCachePoolPlan(
-        family,
-        {.settings = settings_,
-         .rebalancing = {.condition = {"Rebalancing", false, "Off", ""}},
-         .unix_seconds = parts_.unix_seconds()});
+    Plan plan =
+        MakeKVCachePoolPlan(family, {.settings = settings_,
+                                     .figures = outcome.figures,
+                                     .rebalancing = std::move(outcome.view),
+                                     .unix_seconds = parts_.unix_seconds()});
+    plan.events = std::move(outcome.events);
     const PlanOwner owner{&kube::kKVCachePool, observed.resource.get(),
                           &observed.status};
     KeepFirst(first, applier_.Carry(owner, plan, memory.family));

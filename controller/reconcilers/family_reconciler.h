@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "controller/kube/event_recorder.h"
 #include "controller/reconcilers/applier.h"
@@ -15,6 +16,7 @@
 #include "controller/reconcilers/family_memory.h"
 #include "controller/reconcilers/kv_cache_pool/plan.h"
 #include "controller/reconcilers/model_catalog.h"
+#include "controller/reconcilers/rebalancing/rebalancer.h"
 #include "controller/runtime/reconciler.h"
 #include "dataplane/base/mutex.h"
 
@@ -25,10 +27,14 @@ struct ReconcilerParts {
   kube::Client& client;
   const ClusterCache& cache;
   ModelCatalog& models;
+  FleetSource& fleet;
+  RoleSetter& roles;
   kube::EventRecorder& events;
   const Clock& clock;
   std::function<double()> unix_seconds;
   std::function<uint64_t()> random;  // of secrets
+  // Of the leader; nullopt when not leading.
+  std::function<std::optional<uint64_t>()> term;
 };
 
 class FamilyReconciler final : public runtime::Reconciler {
@@ -43,13 +49,14 @@ class FamilyReconciler final : public runtime::Reconciler {
 
   std::shared_ptr<Memory> MemoryOf(const kube::ObjectKey& key);
   FamilyState Judge(const FamilyObserved& observed);
-  Status CarryFamily(const FamilyState& family, Memory& memory,
-                     std::optional<Duration>& requeue);
+  Status CarryFamily(const FamilyState& family, RebalancingOutcome outcome,
+                     Memory& memory, std::optional<Duration>& requeue);
   Status EnsureApiKey(const FamilyState& family, Memory& memory);
 
   const ControllerSettings settings_;
   const ReconcilerParts parts_;
   Applier applier_;
+  Rebalancer rebalancer_;
   Mutex mutex_;
   std::map<kube::ObjectKey, std::shared_ptr<Memory>> memories_
       ABSL_GUARDED_BY(mutex_);

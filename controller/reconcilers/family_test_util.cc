@@ -34,6 +34,8 @@ struct FamilyWorld::Process {
             {.client = world.client,
              .cache = cache,
              .models = models,
+             .fleet = world.fleet,
+             .roles = world.fleet,
              .events = events,
              .clock = world.clock,
              .unix_seconds =
@@ -41,7 +43,8 @@ struct FamilyWorld::Process {
                    return 1.8e9 +
                           Seconds(world.clock.Now().time_since_epoch()).count();
                  },
-             .random = [this] { return random.Next(); }}),
+             .random = [this] { return random.Next(); },
+             .term = [&world] { return world.term; }}),
         pump(world.client, world.clock) {
     cache.OnChange(
         [this](const kube::ObjectKey& family) { dirty.insert(family); });
@@ -128,6 +131,49 @@ Json FamilyWorld::Condition(const kube::ResourceType& type,
   for (const Json& each : object["status"].value("conditions", Json::array()))
     if (each["type"] == condition) return each;
   return Json();
+}
+
+void FamilyWorld::Fleet::Follow(const kube::ObjectKey&,
+                                const std::vector<ConductorAddress>&,
+                                bool closely) {
+  follows_closely = closely;
+}
+
+FleetSnapshot FamilyWorld::Fleet::Snapshot(const kube::ObjectKey&) const {
+  if (!is_reachable) return {};
+  ConductorSeen seen = report;
+  for (const auto& [name, worker] : workers) seen.workers.push_back(worker);
+  return {seen};
+}
+
+void FamilyWorld::Fleet::SetRole(const RoleRequest& request) {
+  asked.push_back(request);
+  if (!ignores_requests) workers[request.worker].role = request.role;
+}
+
+void FamilyWorld::Report() {
+  fleet.report.at = clock.Now();
+  std::map<std::string, WorkerSeen> there;
+  for (const std::string& name : Names(kube::kPod)) {
+    const Json pod = Get(kube::kPod, name);
+    const bool is_new = !fleet.workers.contains(name);
+    WorkerSeen worker = fleet.workers[name];
+    worker.name = name;
+    worker.host = pod["status"].value("podIP", "");
+    worker.connected = worker.ready = !broken_.contains(name);
+    worker.incarnation = 1;
+    if (is_new || !worker.role.has_value())
+      worker.role = name.find("prefill") != std::string::npos
+                        ? WorkerRole::kPrefill
+                        : WorkerRole::kDecode;
+    if (worker.max_requests == 0) worker.max_requests = 8;
+    there[name] = worker;
+  }
+  fleet.workers = std::move(there);
+}
+
+std::string FamilyWorld::RoleLabel(const std::string& pod) {
+  return Get(kube::kPod, pod)["metadata"]["labels"].value(kRoleLabel, "");
 }
 
 bool FamilyWorld::Settle() {

@@ -2,7 +2,9 @@
 // controllers of Kubernetes, all in one thread and virtual time.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -56,6 +58,29 @@ class FamilyWorld {
   // The process starts anew: nothing is remembered.
   void Restart();
 
+  // What the conductors of the fleet say, and what the workers were asked.
+  class Fleet final : public FleetSource, public RoleSetter {
+   public:
+    void Follow(const kube::ObjectKey&,
+                const std::vector<ConductorAddress>& conductors,
+                bool closely) override;
+    FleetSnapshot Snapshot(const kube::ObjectKey&) const override;
+    void SetRole(const RoleRequest& request) override;
+
+    bool is_reachable = true;
+    // Of the next report, by pod; names and addresses are filled in.
+    std::map<std::string, WorkerSeen> workers;
+    ConductorSeen report;
+    std::vector<RoleRequest> asked;
+    bool ignores_requests = false;
+    bool follows_closely = false;
+  };
+  // Reports of now, of the pods there are.
+  void Report();
+  std::string RoleLabel(const std::string& pod);
+
+  Fleet fleet;
+  std::optional<uint64_t> term = 1;
   ManualClock clock;
   fakes::ApiServer server;
   fakes::FaultyClient client;

@@ -289,9 +289,14 @@ void AddStatus(const FamilyState& family, const KVCachePoolInputs& inputs,
                                : conductor.api_key_secret.empty()
                                    ? ApiKeyName(observed.key.name)
                                    : conductor.api_key_secret;
+  Json moves = inputs.rebalancing.moves;
+  if (!moves.is_null()) {
+    status["rebalances"] = moves;
+  } else if (observed.status.is_object()) {
+    moves = observed.status.value("rebalances", Json());
+  }
   status["summary"] =
-      Summary(family, prefill, decode, status.value("observed", Json()),
-              inputs.rebalancing.moves);
+      Summary(family, prefill, decode, status.value("observed", Json()), moves);
 }
 
 }  // namespace

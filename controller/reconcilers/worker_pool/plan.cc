@@ -219,6 +219,11 @@ void AddStatus(const FamilyState& family, const PoolState& pool, Plan& plan) {
   plan.status["selector"] = Selector(family, pool.observed->name());
   plan.status["borrowed"] = pool.borrowed;
   plan.status["summary"] = Summary(pool, plan);
+  if (family.is_valid() &&
+      family.spec.rebalancing.policy == scheduling::RebalancingPolicy::kOff) {
+    plan.status["plannedReplicas"] = nullptr;
+    plan.status["plannedFromReplicas"] = nullptr;
+  }
 }
 
 }  // namespace

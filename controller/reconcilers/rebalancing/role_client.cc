@@ -1,0 +1,117 @@
+#include "controller/reconcilers/rebalancing/role_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <list>
+
+#include "dataplane/base/log.h"
+#include "dataplane/base/mutex.h"
+#include "tidepool/worker/v1/worker.grpc.pb.h"
+
+namespace tidepool::reconcilers {
+namespace {
+
+namespace wire = worker::v1;
+
+constexpr int64_t kDrainMsMax = 3'600'000;
+
+struct Call {
+  std::string worker;
+  std::unique_ptr<wire::WorkerService::Stub> stub;
+  grpc::ClientContext context;
+  wire::SetRoleRequest request;
+  wire::SetRoleResponse response;
+};
+
+std::unique_ptr<wire::WorkerService::Stub> StubOf(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return wire::WorkerService::NewStub(grpc::CreateCustomChannel(
+      address, grpc::InsecureChannelCredentials(), arguments));
+}
+
+}  // namespace
+
+class RoleClient::Impl {
+ public:
+  explicit Impl(RoleClientOptions options) : options_(options) {}
+  ~Impl() {
+    std::list<std::shared_ptr<Call>> running;
+    {
+      const MutexLock lock(&mutex_);
+      running = calls_;
+    }
+    for (const auto& call : running) call->context.TryCancel();
+    const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return calls_.empty();
+    };
+    const MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&ended));
+  }
+
+  void Begin(const RoleRequest& asked) {
+    auto call = std::make_shared<Call>();
+    call->worker = asked.worker;
+    call->stub = StubOf(asked.address);
+    call->context.set_deadline(
+        std::chrono::system_clock::now() +
+        std::chrono::duration_cast<std::chrono::milliseconds>(
+            options_.deadline));
+    wire::SetRoleRequest& request = call->request;
+    request.set_role(asked.role == WorkerRole::kPrefill ? wire::ROLE_PREFILL
+                                                        : wire::ROLE_DECODE);
+    request.mutable_epoch()->set_term(asked.term);
+    request.mutable_epoch()->set_sequence(asked.sequence);
+    request.set_incarnation(asked.incarnation);
+    request.set_drain_timeout_ms(static_cast<uint32_t>(std::clamp<int64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(
+            asked.drain_timeout)
+            .count(),
+        0, kDrainMsMax)));
+    {
+      const MutexLock lock(&mutex_);
+      if (calls_.size() >= options_.calls_max) {
+        LOG_WARNING("too many role changes under way: {} waits", asked.worker);
+        return;
+      }
+      calls_.push_back(call);
+    }
+    Call& started = *call;
+    started.stub->async()->SetRole(
+        &started.context, &started.request, &started.response,
+        [this, call = std::move(call)](const grpc::Status& status) {
+          End(call, status);
+        });
+  }
+
+ private:
+  void End(const std::shared_ptr<Call>& call, const grpc::Status& status) {
+    const wire::SetRoleRequest& request = call->request;
+    if (status.ok()) {
+      LOG_INFO("{}: asked to become {} (epoch {}.{})", call->worker,
+               wire::Role_Name(request.role()), request.epoch().term(),
+               request.epoch().sequence());
+    } else {
+      LOG_WARNING("{}: asked to become {}: {}", call->worker,
+                  wire::Role_Name(request.role()), status.error_message());
+    }
+    const MutexLock lock(&mutex_);
+    calls_.remove(call);
+  }
+
+  const RoleClientOptions options_;
+  Mutex mutex_;
+  std::list<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+RoleClient::RoleClient(RoleClientOptions options)
+    : impl_(std::make_unique<Impl>(options)) {}
+
+RoleClient::~RoleClient() = default;
+
+void RoleClient::SetRole(const RoleRequest& request) { impl_->Begin(request); }
+
+}  // namespace tidepool::reconcilers
