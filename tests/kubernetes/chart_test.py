@@ -397,14 +397,13 @@ class ChartOnServerTest(unittest.TestCase):
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env=os.environ | {"POD_NAMESPACE": self.space})
 
-    def test_the_controller_gets_by_with_its_rights(self):
+    def check_a_fleet_is_made(self, *flags):
         program = BIN / "tidepool-controller"
         if not program.exists():
             self.skipTest(f"SKIPPED: there is no {program}")
-        self.helm("install")
         fleet = programs.ROOT / "crds/v1alpha1/samples/demo.yaml"
         self.run_in("kubectl", "apply", "-n", self.space, "-f", fleet)
-        controller = self.as_controller(program, "--metrics-port=0")
+        controller = self.as_controller(program, "--metrics-port=0", *flags)
         try:
             # Their pods are admitted as restricted, too.
             for workload in ("statefulset/demo-prefill",
@@ -420,7 +419,17 @@ class ChartOnServerTest(unittest.TestCase):
         finally:
             controller.terminate()
             said, _ = controller.communicate(timeout=60)
+            self.run_in("kubectl", "delete", "-n", self.space, "-f", fleet)
         self.assertNotIn("forbidden", said)
+
+    def test_the_controller_gets_by_with_its_rights(self):
+        self.helm("install")
+        self.check_a_fleet_is_made()
+
+    def test_the_controller_gets_by_with_the_rights_of_one_namespace(self):
+        flag = f"watch-namespace={self.space}"
+        self.helm("install", "--set", f"flags.{flag}")
+        self.check_a_fleet_is_made(f"--{flag}")
 
     def test_what_is_left_is_named_before_uninstalling(self):
         program = BIN / "tidepool-controller"
