@@ -22,13 +22,14 @@ LAYERS = {
     "dataplane/prefix": ["base"],
     "dataplane/transfer": ["base"],
     "dataplane/engine": ["base", "model", "prefix", "transfer"],
+    "dataplane/rpc": ["base"],
     "dataplane/scheduling": ["base", "model", "prefix", "transfer"],
     # Between the planner and a live fleet: for controller and cli.
     "dataplane/fleet": ["base", "scheduling"],
     "dataplane/worker": ["base", "model", "prefix", "transfer", "engine",
-                         "scheduling"],
+                         "rpc", "scheduling"],
     # The conductor knows a worker by its protocol only: no engine here.
-    "dataplane/conductor": ["base", "model", "prefix", "scheduling"],
+    "dataplane/conductor": ["base", "model", "prefix", "rpc", "scheduling"],
     "dataplane/cli": ["base", "model", "prefix", "transfer", "engine",
                       "scheduling", "fleet", "worker", "conductor"],
     # The controller knows the dataplane by its protocols (dataplane/fleet) and
