@@ -237,6 +237,10 @@ Json PodTemplate(const PodParts& parts, const PodOverrides& overrides) {
       {"serviceAccountName", parts.service_account},
       {"automountServiceAccountToken", false},
       {"enableServiceLinks", false},
+      // The program is not process 1 then, for which the kernel drops a SIGTERM
+      // that comes before there is a handler: a pod deleted while it starts
+      // would last its whole grace period.
+      {"shareProcessNamespace", true},
       {"terminationGracePeriodSeconds", parts.grace_seconds},
       {"securityContext",
        {{"runAsNonRoot", true},
