@@ -57,12 +57,13 @@ class RunFolder {
   const std::string path_;
 };
 
-// The address a child wrote to its ready file; "" while there is none.
-std::string AddressFrom(const std::string& path) {
+// The address that a child wrote to its ready file as `key`; "" while there is
+// none.
+std::string AddressFrom(const std::string& path, const char* key) {
   std::ifstream file(path);
   if (!file) return "";
   const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-  const auto address = json.find("address");
+  const auto address = json.find(key);
   return address != json.end() && address->is_string()
              ? address->get<std::string>()
              : "";
@@ -95,6 +96,7 @@ class Fleet {
       WaitForEvents();
       failure = Supervise();
       if (failure.ok()) failure = Probe();
+      TendRoles();
     }
     StopAll();
     return failure;
@@ -106,7 +108,9 @@ class Fleet {
     bool is_worker = true;
     std::vector<std::string> argv;
     std::string ready_file;
-    std::string address;  // once it listened; kept over restarts
+    std::string address;          // once it listened; kept over restarts
+    std::string control_address;  // while a conductor listens
+    scheduling::WorkerRole role = scheduling::WorkerRole::kDecode;  // workers
     std::optional<ChildProcess> child;
     bool output_open = false;
     TimePoint start_at{};  // when a restart is due
@@ -125,6 +129,7 @@ class Fleet {
   void AddWorker(const std::string& role, int64_t index) {
     Member member;
     member.name = fmt::format("{}-{}", role, index);
+    if (role == "prefill") member.role = scheduling::WorkerRole::kPrefill;
     member.ready_file = folder_.Path(member.name);
     member.argv = {ProgramBeside("tidepool-worker"),
                    "--role",
@@ -150,6 +155,9 @@ class Fleet {
                    member.ready_file,
                    "--config",
                    folder_.Path(kConductorConfig)};
+    if (config_.elastic)
+      member.argv.insert(member.argv.end(), {"--control-host", "127.0.0.1",
+                                             "--control-port", "0"});
     for (const Member& worker : members_) {
       member.argv.push_back("--worker");
       member.argv.push_back(worker.name + "=" + worker.address);
@@ -192,12 +200,12 @@ class Fleet {
   void Relay(Member& member) {
     if (!member.output_open) return;
     member.output_open = member.child->ReadLines(
-        [&](std::string_view line) { Say(member, line); });
+        [&](std::string_view line) { Say(member.name, line); });
   }
 
-  void Say(const Member& member, std::string_view line) {
+  void Say(std::string_view who, std::string_view line) {
     EndProgress();
-    Print(stderr, fmt::format("{:<11}| {}\n", member.name, line));
+    Print(stderr, fmt::format("{:<11}| {}\n", who, line));
   }
 
   void EndProgress() {
@@ -228,9 +236,11 @@ class Fleet {
 
   Status CheckListening(Member& member, TimePoint now) {
     if (member.listening) return OkStatus();
-    const std::string address = AddressFrom(member.ready_file);
+    const std::string address = AddressFrom(member.ready_file, "address");
     if (!address.empty()) {
       member.address = address;
+      member.control_address =
+          AddressFrom(member.ready_file, "control_address");
       member.listening = true;
     } else if (member.is_worker && now - member.started > kStartTimeout) {
       // The conductor may wait for a download that a worker is at, which has
@@ -244,6 +254,7 @@ class Fleet {
     Relay(member);
     member.output_open = false;
     member.child.reset();
+    member.control_address.clear();
     served_ = false;
     if (member.address.empty())
       return Unavailable("{} {} before it listened (its last lines say why)",
@@ -257,8 +268,24 @@ class Fleet {
     const seconds pause(1 << member.restarts.size());
     member.restarts.push_back(now);
     member.start_at = now + pause;
-    Say(member, fmt::format("{}; starting again in {} s", end, pause.count()));
+    Say(member.name,
+        fmt::format("{}; starting again in {} s", end, pause.count()));
     return OkStatus();
+  }
+
+  // Once all workers have listened, for they keep their addresses.
+  void TendRoles() {
+    if (!config_.elastic || members_.back().is_worker) return;
+    if (!elastic_) {
+      std::vector<ElasticWorker> workers;
+      for (const Member& member : members_)
+        if (member.is_worker)
+          workers.push_back({member.name, member.address, member.role});
+      elastic_.emplace(*config_.elastic, std::move(workers));
+    }
+    for (const std::string& line :
+         elastic_->Tend(members_.back().control_address))
+      Say("elastic", line);
   }
 
   // Asks the conductor whether requests would be served, until they are.
@@ -331,6 +358,7 @@ class Fleet {
     std::string shape = fmt::format("{} decode", config_.decode);
     if (config_.prefill > 0)
       shape = fmt::format("{} prefill, {}", config_.prefill, shape);
+    if (config_.elastic) shape += ", elastic";
     Print(stdout, fmt::format("Tidepool serves {} at {} ({})\n",
                               config_.model_name, url, shape));
     if (config_.ready_file.empty()) return OkStatus();
@@ -343,6 +371,7 @@ class Fleet {
   // The conductor first, so that its streams end while workers still run.
   void StopAll() {
     EndProgress();
+    elastic_.reset();
     stop_ = false;  // from here on a signal means: at once
     StopMembers(false, seconds(config_.drain_timeout_s + 5));
     StopMembers(true, kWorkerStopTimeout);
@@ -376,6 +405,7 @@ class Fleet {
   RunFolder& folder_;
   const int signals_;
   std::vector<Member> members_;  // workers, then the conductor
+  std::optional<Elastic> elastic_;
   bool stop_ = false;
   bool served_ = false;
   bool progress_shown_ = false;

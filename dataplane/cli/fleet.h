@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/status.h"
+#include "dataplane/cli/elastic.h"
 
 namespace tidepool::cli {
 
@@ -22,6 +24,8 @@ struct FleetConfig {
   std::string worker_config, conductor_config;
   // The conductor finishes its streams within this time after SIGTERM.
   int64_t drain_timeout_s = 30;
+  // Roles follow the load; nullopt: they stay.
+  std::optional<ElasticConfig> elastic;
   // Written as `{"url": …}` once requests are served; "" writes nothing.
   std::string ready_file;
 };

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -12,12 +14,30 @@ namespace {
 
 struct ServeConfig : ModelOptions, EngineOptions, EdgeOptions, ProcessOptions {
   int64_t prefill = 1, decode = 1;
+  bool elastic = false;
+  int64_t ttft_slo_ms = 0, tbt_slo_ms = 0;  // 0: not stated
+  int64_t stabilization_s = 60;
 };
+
+constexpr const char* kElasticOptions[] = {"ttft-slo-ms", "tbt-slo-ms",
+                                           "rebalance-stabilization"};
 
 void AddOptions(OptionSet& set, ServeConfig& config) {
   set.AddInt("prefill", config.prefill, {0, 64},
              "prefill workers; 0: decode workers do both");
   set.AddInt("decode", config.decode, {1, 64}, "decode workers");
+  set.AddBool("elastic", config.elastic,
+              "workers change between prefill and decode as the load does; "
+              "needs three of them, one of each role");
+  set.AddInt("ttft-slo-ms", config.ttft_slo_ms, {0, 3'600'000},
+             "with --elastic: time to the first token to keep, at the 95th "
+             "percentile; 0: none is stated");
+  set.AddInt("tbt-slo-ms", config.tbt_slo_ms, {0, 600'000},
+             "with --elastic: time between tokens to keep, at the 95th "
+             "percentile; 0: none is stated");
+  set.AddInt("rebalance-stabilization", config.stabilization_s, {1, 3600},
+             "with --elastic: seconds that a pressure lasts before a worker "
+             "changes its role");
   AddModelOptions(set, config);
   AddEdgeOptions(set, config);
   AddEngineOptions(set, config);
@@ -48,6 +68,29 @@ int64_t ThreadsPerWorker(const ServeConfig& config) {
   return std::max<int64_t>(1, cores / (config.prefill + config.decode));
 }
 
+// Nullopt without --elastic.
+StatusOr<std::optional<ElasticConfig>> ElasticFrom(const OptionSet& set,
+                                                   const ServeConfig& config) {
+  if (!config.elastic) {
+    for (const char* name : kElasticOptions)
+      if (set.WasSet(name))
+        return InvalidArgument("--{}: is for --elastic only", name);
+    return std::optional<ElasticConfig>();
+  }
+  if (config.prefill < 1 || config.prefill + config.decode < 3)
+    return InvalidArgument(
+        "--elastic: of {} prefill and {} decode workers none can ever change "
+        "its role; it takes three, one of each role (--prefill, --decode)",
+        config.prefill, config.decode);
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  return std::optional<ElasticConfig>(
+      {.ttft_slo = milliseconds(config.ttft_slo_ms),
+       .tbt_slo = milliseconds(config.tbt_slo_ms),
+       .stabilization = seconds(config.stabilization_s),
+       .drain_timeout = seconds(config.drain_timeout_s)});
+}
+
 }  // namespace
 
 StatusOr<int> Serve(int argc, const char* const* argv) {
@@ -59,6 +102,8 @@ StatusOr<int> Serve(int argc, const char* const* argv) {
   ASSIGN_OR_RETURN(const OptionSet::Outcome outcome, set.Parse(argc, argv));
   if (outcome == OptionSet::Outcome::kExit) return 0;
   RETURN_IF_ERROR(Validate(config));
+  ASSIGN_OR_RETURN(const std::optional<ElasticConfig> elastic,
+                   ElasticFrom(set, config));
   config.threads = ThreadsPerWorker(config);
   RETURN_IF_ERROR(RunFleet({.prefill = config.prefill,
                             .decode = config.decode,
@@ -70,6 +115,7 @@ StatusOr<int> Serve(int argc, const char* const* argv) {
                             .worker_config = WorkerConfig(set, config),
                             .conductor_config = ConductorConfig(set, config),
                             .drain_timeout_s = config.drain_timeout_s,
+                            .elastic = elastic,
                             .ready_file = config.ready_file}));
   return 0;
 }
