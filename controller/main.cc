@@ -16,6 +16,8 @@
 #include "controller/options.h"
 #include "controller/reconcilers/cluster_cache.h"
 #include "controller/reconcilers/family_reconciler.h"
+#include "controller/reconcilers/http_fetcher.h"
+#include "controller/reconcilers/hub_catalog.h"
 #include "controller/reconcilers/rebalancing/fleet_watcher.h"
 #include "controller/reconcilers/rebalancing/role_client.h"
 #include "controller/runtime/leading_client.h"
@@ -121,6 +123,9 @@ class Controller {
             .space = options.watch_namespace,
             .has_http_routes = HasHttpRoutes(*client_, options.watch_namespace),
             .seed = SystemRandom64()});
+    models_ = std::make_unique<reconcilers::HubCatalog>(
+        options.hub_endpoint, *fetcher_, clock,
+        [this](const kube::ObjectKey& key) { loop_->queue().Add(key); });
     fleet_ = std::make_unique<reconcilers::FleetWatcher>(
         reconcilers::FleetWatcherOptions{}, clock,
         [this](const kube::ObjectKey& key) { loop_->queue().Add(key); });
@@ -132,7 +137,7 @@ class Controller {
         reconcilers::ReconcilerParts{
             .client = *leading_,
             .cache = *cache_,
-            .models = models_,
+            .models = *models_,
             .fleet = *fleet_,
             .roles = roles_,
             .events = *events_,
@@ -156,11 +161,13 @@ class Controller {
   std::unique_ptr<runtime::LeadingClient> leading_;
   std::unique_ptr<kube::EventRecorder> events_;
   std::unique_ptr<reconcilers::ClusterCache> cache_;
-  reconcilers::LocalModelCatalog models_;
   reconcilers::RoleClient roles_;
   std::unique_ptr<reconcilers::FamilyReconciler> reconciler_;
   std::unique_ptr<runtime::ControllerLoop> loop_;
-  // Ends before the queue it adds to.
+  const std::unique_ptr<reconcilers::HttpFetcher> fetcher_ =
+      reconcilers::MakeCurlFetcher();
+  // These end before the queue they add to.
+  std::unique_ptr<reconcilers::HubCatalog> models_;
   std::unique_ptr<reconcilers::FleetWatcher> fleet_;
   std::unique_ptr<runtime::Manager> manager_;  // ends before what it runs
 };

@@ -33,6 +33,7 @@ struct ModelState {
   std::string commit;  // hub models; "" for others
   std::optional<ModelFigures> figures;
   std::string message;
+  std::optional<Duration> look_again;  // when asking again may help
 };
 
 struct PoolState {

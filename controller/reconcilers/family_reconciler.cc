@@ -82,6 +82,8 @@ StatusOr<runtime::Result> FamilyReconciler::Reconcile(
   RebalancingOutcome outcome =
       rebalancer_.Look(family, observed, memory->rebalancing, memory->family);
   if (outcome.wrote) family = Judge(observed);
+  if (family.model.look_again.has_value())
+    Earliest(requeue, *family.model.look_again);
   Status first = outcome.status;
   KeepFirst(first, CarryFamily(family, std::move(outcome), *memory, requeue));
   RETURN_IF_ERROR(first);

@@ -25,8 +25,8 @@ std::string RevisionOf(const Json& workload) {
 struct FamilyWorld::Process {
   explicit Process(FamilyWorld& world)
       : cache({.seed = 1}),
-        events({.instance = "test"}, world.client, world.clock,
-               [] { return 0.0; }),
+        events({.instance = "test", .seed = ++world.starts_}, world.client,
+               world.clock, [] { return 0.0; }),
         reconciler(
             {.version = "0.1.0",
              .image_repository = "localhost/tidepool",
@@ -259,7 +259,6 @@ bool FamilyWorld::StepPod(const Json& set, const std::string& revision,
                            {"kind", "Pod"},
                            {"metadata", std::move(metadata)},
                            {"spec", std::move(spec)}}));
-    ++pods_made_;
   }
   MustGet(server.Patch(kube::kPod, {kTestSpace, name}, kube::PatchType::kMerge,
                        {{"status", status}}, "status"));

@@ -94,7 +94,7 @@ class FamilyWorld {
 
   std::unique_ptr<Process> process_;
   std::set<std::string> broken_;
-  uint64_t pods_made_ = 0;
+  uint64_t starts_ = 0;
 };
 
 }  // namespace tidepool::reconcilers

@@ -35,6 +35,7 @@ inline constexpr std::string_view kApiKeyEntry = "api-key";
 inline constexpr std::string_view kCacheFolder = "/var/cache/tidepool";
 inline constexpr std::string_view kClaimFolder = "/models";
 inline constexpr std::string_view kApiKeyFolder = "/etc/tidepool/api-key";
+inline constexpr std::string_view kTlsFolder = "/etc/tidepool/tls";
 inline constexpr std::string_view kPerfModelFolder = "/etc/tidepool/perf-model";
 
 // Between SIGTERM and the refusal of new connections: as long as load
@@ -52,6 +53,14 @@ inline std::string WorkerName(std::string_view pool) {
 }
 inline std::string ApiKeyName(std::string_view pool) {
   return std::string(pool) + "-api-key";
+}
+// Of the Secrets with the certificate of a component, and with the keys of the
+// authority that signs them.
+inline std::string TlsName(std::string_view pool, std::string_view component) {
+  return std::string(pool) + "-" + std::string(component) + "-tls";
+}
+inline std::string TlsAuthorityName(std::string_view pool) {
+  return std::string(pool) + "-tls-ca";
 }
 
 }  // namespace tidepool::reconcilers

@@ -35,7 +35,7 @@ bool HasLoans(const FamilyState& family) {
   });
 }
 
-// The move before the last one's: at most ten, the newest first.
+// At most ten, the newest first.
 Json WithMove(const Json& status, Json moves, Json entry) {
   Json kept = Json::array({std::move(entry)});
   if (moves.is_null() && status.is_object())
@@ -252,14 +252,15 @@ Status Rebalancer::BeginScale(Context& context, const Move& move) {
         return each.observed->name() == move.scale->pool;
       });
   if (pool == context.family.pools.end()) return OkStatus();
+  const int64_t before = pool->target;
   RETURN_IF_ERROR(WritePool(context, *pool,
                             {{"plannedReplicas", move.scale->to},
                              {"plannedFromReplicas", pool->spec.replicas}}));
-  // A plan that starts again from a new wish may change nothing.
-  if (move.scale->from != move.scale->to)
+  // A plan that begins, or begins again from a new wish, changes nothing.
+  if (static_cast<int64_t>(move.scale->to) != before)
     Record(context, *pool, move,
            {{"kind", "ScalePool"},
-            {"from", std::to_string(move.scale->from)},
+            {"from", std::to_string(before)},
             {"to", std::to_string(move.scale->to)}});
   return OkStatus();
 }
@@ -269,13 +270,14 @@ void Rebalancer::Record(Context& context, const PoolState& pool,
   entry["at"] = kube::FormatTime(parts_.unix_seconds());
   entry["pool"] = pool.observed->name();
   entry["reason"] = scheduling::NameOf(move.reason);
-  entry["message"] = Shortened(move.explanation, kMoveMessageBytesMax);
-  context.outcome.events.push_back(
-      {false, entry["kind"],
-       fmt::format("{} {}: {} -> {}: {}", pool.observed->name(),
-                   entry.value("instance", ""),
-                   entry["from"].get<std::string>(),
-                   entry["to"].get<std::string>(), move.explanation)});
+  std::string message = move.explanation;
+  // People know pods by their names.
+  const std::string instance = entry.value("instance", "");
+  if (move.flip.has_value() && !instance.empty())
+    if (const size_t at = message.find(move.flip->instance); at != message.npos)
+      message.replace(at, move.flip->instance.size(), instance);
+  entry["message"] = Shortened(message, kMoveMessageBytesMax);
+  context.outcome.events.push_back({false, entry["kind"], message});
   Json& moves = context.outcome.view.moves;
   moves = WithMove(context.observed.status, std::move(moves), std::move(entry));
 }

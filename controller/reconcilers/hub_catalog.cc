@@ -1,0 +1,221 @@
+#include "controller/reconcilers/hub_catalog.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "dataplane/base/bounded_queue.h"
+#include "dataplane/base/checked_math.h"
+#include "dataplane/base/log.h"
+#include "dataplane/base/mutex.h"
+
+namespace tidepool::reconcilers {
+namespace {
+
+constexpr size_t kListingBytesMax = 4 << 20;
+constexpr size_t kConfigBytesMax = 1 << 20;
+constexpr size_t kModelsMax = 4096;
+constexpr Duration kRetryMin = std::chrono::seconds(15);
+constexpr Duration kRetryMax = std::chrono::minutes(10);
+constexpr Duration kPoll = std::chrono::seconds(1);
+
+StatusOr<Json> ParseObject(const std::string& text, const std::string& what) {
+  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object())
+    return InvalidArgument("{}: is no JSON object", what);
+  return parsed;
+}
+
+StatusOr<std::string> GetPage(HttpFetcher& fetcher, const std::string& url,
+                              size_t bytes_max) {
+  ASSIGN_OR_RETURN(FetchedPage page, fetcher.Get(url, bytes_max));
+  if (page.code == 200) return std::move(page.body);
+  // The hub says 401 of what does not exist, too.
+  if (page.code == 401 || page.code == 403 || page.code == 404)
+    return NotFound("{}: {}: no such model or revision, or it is not public",
+                    url, page.code);
+  return Unavailable("{}: {}", url, page.code);
+}
+
+// Of the weights beside config.json.
+StatusOr<uint64_t> WeightBytes(const Json& listing) {
+  uint64_t total = 0;
+  const auto files = listing.find("siblings");
+  if (files == listing.end() || !files->is_array())
+    return InvalidArgument("the hub's answer: siblings is missing");
+  for (const Json& file : *files) {
+    if (!file.is_object()) continue;
+    const Json name = file.value("rfilename", Json());
+    const Json size = file.value("size", Json());
+    if (!name.is_string() || !size.is_number_unsigned()) continue;
+    const auto& path = name.get_ref<const std::string&>();
+    if (!path.ends_with(".safetensors") || path.find('/') != path.npos)
+      continue;
+    const auto sum = CheckedAdd(total, size.get<uint64_t>());
+    if (!sum.has_value())
+      return InvalidArgument("the hub's answer: sizes overflow");
+    total = *sum;
+  }
+  return total;
+}
+
+}  // namespace
+
+StatusOr<HubModelFacts> FetchHubModel(HttpFetcher& fetcher,
+                                      const std::string& endpoint,
+                                      const std::string& repository,
+                                      const std::string& revision) {
+  // A branch may have slashes in its name.
+  std::string escaped = revision;
+  for (size_t at = 0; (at = escaped.find('/', at)) != escaped.npos;)
+    escaped.replace(at, 1, "%2F");
+  const std::string url = fmt::format("{}/api/models/{}/revision/{}?blobs=true",
+                                      endpoint, repository, escaped);
+  ASSIGN_OR_RETURN(const std::string text,
+                   GetPage(fetcher, url, kListingBytesMax));
+  ASSIGN_OR_RETURN(const Json listing, ParseObject(text, url));
+  HubModelFacts facts;
+  const Json sha = listing.value("sha", Json());
+  if (!sha.is_string() || !IsCommit(sha.get_ref<const std::string&>()))
+    return InvalidArgument("{}: sha is no commit", url);
+  facts.commit = sha.get<std::string>();
+  ASSIGN_OR_RETURN(const uint64_t weights, WeightBytes(listing));
+
+  const std::string config_url = fmt::format(
+      "{}/{}/resolve/{}/config.json", endpoint, repository, facts.commit);
+  const StatusOr<std::string> config_text =
+      GetPage(fetcher, config_url, kConfigBytesMax);
+  if (config_text.status().code() == Code::kNotFound) return facts;
+  RETURN_IF_ERROR(config_text.status());
+  ASSIGN_OR_RETURN(const Json config, ParseObject(*config_text, config_url));
+  const auto figures = [&](const char* dtype) -> std::optional<ModelFigures> {
+    const StatusOr<ModelFigures> of = FiguresOf(config, weights, dtype);
+    if (of.ok()) return *of;
+    LOG_INFO("{}: {}", config_url, MessageOf(of.status()));
+    return std::nullopt;
+  };
+  facts.as_stored = figures("auto");
+  facts.as_float32 = figures("float32");
+  facts.as_bfloat16 = figures("bfloat16");
+  return facts;
+}
+
+class HubCatalog::Impl {
+ public:
+  Impl(std::string endpoint, HttpFetcher& fetcher, const Clock& clock,
+       std::function<void(const kube::ObjectKey&)> known)
+      : endpoint_(std::move(endpoint)),
+        fetcher_(fetcher),
+        clock_(clock),
+        known_(std::move(known)) {
+    while (endpoint_.ends_with('/')) endpoint_.pop_back();
+    thread_ = std::jthread([this](std::stop_token stop) {
+      while (!stop.stop_requested())
+        if (const auto name = queue_.Pop(kPoll)) Resolve(*name);
+    });
+  }
+  ~Impl() {
+    thread_.request_stop();
+    queue_.Close();
+  }
+
+  ModelState Lookup(const kube::ObjectKey& family, const KVCachePoolSpec& spec,
+                    const std::string& pinned);
+
+ private:
+  using Name = std::pair<std::string, std::string>;  // repository, revision
+  struct Entry {
+    std::optional<HubModelFacts> facts;
+    Status failure;
+    int failures = 0;
+    TimePoint retry_at;
+    bool is_queued = false;
+    std::set<kube::ObjectKey> waiting;
+  };
+
+  void Resolve(const Name& name);
+
+  std::string endpoint_;
+  HttpFetcher& fetcher_;
+  const Clock& clock_;
+  const std::function<void(const kube::ObjectKey&)> known_;
+  Mutex mutex_;
+  std::map<Name, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  BoundedQueue<Name> queue_{kModelsMax};
+  std::jthread thread_;
+};
+
+ModelState HubCatalog::Impl::Lookup(const kube::ObjectKey& family,
+                                    const KVCachePoolSpec& spec,
+                                    const std::string& pinned) {
+  using Phase = ModelState::Phase;
+  const std::string revision = !pinned.empty() ? pinned
+                               : spec.model.revision.empty()
+                                   ? "main"
+                                   : spec.model.revision;
+  const Name name{spec.model.repository, revision};
+  const TimePoint now = clock_.Now();
+  const MutexLock lock(&mutex_);
+  if (entries_.size() >= kModelsMax && !entries_.contains(name))
+    entries_.clear();  // they are asked for again by who needs them
+  Entry& entry = entries_[name];
+  if (entry.facts.has_value()) {
+    const HubModelFacts& facts = *entry.facts;
+    return {.commit = facts.commit,
+            .figures = spec.engine.dtype == "float32"    ? facts.as_float32
+                       : spec.engine.dtype == "bfloat16" ? facts.as_bfloat16
+                                                         : facts.as_stored};
+  }
+  entry.waiting.insert(family);
+  if (!entry.is_queued && now >= entry.retry_at)
+    entry.is_queued = queue_.TryPush(Name(name));
+  ModelState state{.phase = Phase::kPending, .commit = pinned};
+  if (!entry.failure.ok()) {
+    state.phase = Phase::kFailed;
+    state.message = MessageOf(entry.failure);
+    state.look_again = std::max(entry.retry_at - now, kRetryMin);
+  }
+  return state;
+}
+
+void HubCatalog::Impl::Resolve(const Name& name) {
+  StatusOr<HubModelFacts> facts =
+      FetchHubModel(fetcher_, endpoint_, name.first, name.second);
+  std::set<kube::ObjectKey> waiting;
+  {
+    const MutexLock lock(&mutex_);
+    Entry& entry = entries_[name];
+    entry.is_queued = false;
+    waiting.swap(entry.waiting);
+    if (facts.ok()) {
+      // Whoever was told of the commit asks for it by that name from now on.
+      entries_[{name.first, facts->commit}].facts = *facts;
+      entries_[name].facts = *std::move(facts);
+    } else {
+      entry.failure = facts.status();
+      entry.retry_at =
+          clock_.Now() +
+          std::min(kRetryMax, kRetryMin * (1 << std::min(entry.failures, 6)));
+      ++entry.failures;
+    }
+  }
+  for (const kube::ObjectKey& family : waiting) known_(family);
+}
+
+HubCatalog::HubCatalog(std::string endpoint, HttpFetcher& fetcher,
+                       const Clock& clock,
+                       std::function<void(const kube::ObjectKey&)> known)
+    : impl_(std::make_unique<Impl>(std::move(endpoint), fetcher, clock,
+                                   std::move(known))) {}
+
+HubCatalog::~HubCatalog() = default;
+
+ModelState HubCatalog::Lookup(const kube::ObjectKey& family,
+                              const KVCachePoolSpec& spec,
+                              const std::string& pinned) {
+  if (const auto local = LocalModelState(spec)) return *local;
+  return impl_->Lookup(family, spec, pinned);
+}
+
+}  // namespace tidepool::reconcilers
