@@ -245,7 +245,8 @@ class ChartTest(unittest.TestCase):
                 self.assertNotIn("*", rule[field])
             self.assertNotIn("rbac.authorization.k8s.io", rule["apiGroups"])
             if "secrets" in rule["resources"]:
-                self.assertEqual(set(rule["verbs"]), {"get", "create"})
+                self.assertEqual(set(rule["verbs"]),
+                                 {"get", "create", "patch"})
             if {"kvcachepools", "prefillpools"} & set(rule["resources"]):
                 self.assertEqual(set(rule["verbs"]), {"get", "list", "watch"})
 
