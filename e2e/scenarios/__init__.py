@@ -10,7 +10,7 @@ TIERS = {
     "fast": ["reconcile", "election"],
     "core": ["install", "claim", "scale", "kills", "rollout",
              "controller_upgrade", "drain", "node_lost", "api_away",
-             "uninstall"],
+             "roles", "overload", "uninstall"],
     "full": ["api_away_long"],
 }
 # These stop programs of the cluster, signal containers or cut the network:

@@ -38,6 +38,8 @@ def run(context):
         assert f"{fleet.namespace}/{name}" in told, \
             f"the refusal does not name {fleet.namespace}/{name}:\n{told}"
     assert fleet.uids() == pods, "the refusal cost a pod"
+    # Helm calls the release "uninstalling" then; this makes it whole again.
+    cluster.helm("rollback", "tidepool", "--namespace", SYSTEM, "--wait")
 
     fleet.delete()
     cluster.helm("uninstall", "tidepool", "--namespace", SYSTEM, "--wait")
