@@ -2,7 +2,7 @@
 BUILD ?= build/release
 JOBS  ?= $(shell nproc)
 
-.PHONY: all setup build demo serve test nightly format clean
+.PHONY: all setup build demo serve test e2e nightly format clean
 
 all: build
 
@@ -21,6 +21,13 @@ serve: build
 test:
 	@[ -n "$(TIDEPOOL_SKIP_SETUP)" ] || scripts/setup --tests
 	@scripts/test $(JOBS)
+
+# Stories on a real Kubernetes, which it brings up on this machine (root).
+e2e:
+	@[ -n "$(TIDEPOOL_SKIP_SETUP)" ] || scripts/setup --e2e
+	@scripts/build release $(JOBS) tidepool tidepool-worker \
+	  tidepool-conductor tidepool-controller
+	@e2e/run
 
 # Long loops: seeds, fuzzers, soak.
 nightly:
