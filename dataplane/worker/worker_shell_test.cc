@@ -222,6 +222,8 @@ TEST_P(HandoverTest, ADecodeWorkerThatDiesFailsItsHandoversAlone) {
         << ending.failure.message();
   }
   ExpectNothingHeld(prefill);
+  // And the worker still serves, in either role.
+  EXPECT_EQ(to_prefill.SetRole(v1::ROLE_DECODE, 1, 0).role(), v1::ROLE_DECODE);
   to_prefill.Submit(Header("after"), Request(20, 4, 1), nullptr);
   EXPECT_EQ(to_prefill.Await("after").tokens.size(), 4u);
 }
@@ -258,6 +260,44 @@ TEST(WorkerProcessTest, SigtermLetsRequestsEndAndRefusesNewOnes) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST(WorkerProcessTest, WhatIsNotDoneAtTheDrainTimeoutIsHandedBack) {
+  WorkerProcess decode(Arguments("decode", {"--drain-timeout", "0"}));
+  WorkerClient client(decode.control_address(), "test");
+  client.Submit(Header("r"), Request(20, 900, 2), nullptr);
+  client.Await("r", 1);
+  decode.Signal(SIGTERM);
+  EXPECT_EQ(client.AwaitEnd().error_code(), grpc::StatusCode::UNAVAILABLE);
+  const auto ending = client.Await("r");
+  EXPECT_EQ(ending.failure.kind(), v1::RequestFailure::KIND_DRAINING);
+  EXPECT_LT(ending.tokens.size(), 900u);
+  const int status = decode.Wait();
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(WorkerProcessTest, ARoleChangesWithCacheAndReadinessKept) {
+  const WorkerProcess worker(Arguments("decode"));
+  const WorkerProcess decode(Arguments("decode"));
+  WorkerClient client(worker.control_address(), "test");
+  WorkerClient to_decode(decode.control_address(), "test");
+  client.Submit(Header("long"), Request(300, 700, 2), nullptr);
+  client.Await("long", 1);
+  const v1::RoleState switching = client.SetRole(v1::ROLE_PREFILL, 1, 0);
+  EXPECT_EQ(switching.role(), v1::ROLE_PREFILL);  // nothing was waited for
+  client.AwaitRole(v1::ROLE_PREFILL);
+  EXPECT_EQ(client.Await("long").failure.kind(),
+            v1::RequestFailure::KIND_DRAINING);
+  EXPECT_THAT(worker.Get("/ready"), HasSubstr(" 200 "));
+  EXPECT_THAT(worker.Get("/ready"), HasSubstr("prefill"));
+  EXPECT_THAT(worker.Get("/health"), HasSubstr(" 200 "));
+  const v1::DecodePeer peer = PeerOf(to_decode);
+  client.Submit(Header("again"), Request(300, 4, 2), &peer);
+  EXPECT_TRUE(client.Await("again").handed_over);
+  EXPECT_GE(worker.Metric("tidepool_worker_prefix_hit_tokens_total"), 256);
+  // Older epochs come too late.
+  EXPECT_EQ(client.SetRole(v1::ROLE_DECODE, 0, 0).role(), v1::ROLE_UNSPECIFIED);
+}
+
 // The tokenizer is a pipe that nobody writes to: loading never ends.
 TEST(WorkerProcessTest, SigtermWhileTheModelLoadsEndsAtOnce) {
   namespace fs = std::filesystem;
@@ -266,6 +306,9 @@ TEST(WorkerProcessTest, SigtermWhileTheModelLoadsEndsAtOnce) {
   fs::copy(DemoModel() + "/config.json", folder);
   ASSERT_EQ(mkfifo((folder + "/tokenizer.json").c_str(), 0600), 0);
   WorkerProcess worker({"--model", folder, "--load-format", "dummy"});
+  EXPECT_THAT(worker.Get("/ready"), HasSubstr(" 503 "));
+  EXPECT_THAT(worker.Get("/ready"), HasSubstr("loading"));
+  EXPECT_THAT(worker.Get("/health"), HasSubstr(" 200 "));
   worker.Signal(SIGTERM);
   const int status = worker.Wait();
   EXPECT_TRUE(WIFEXITED(status));

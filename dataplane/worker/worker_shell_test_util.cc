@@ -85,14 +85,15 @@ int WorkerProcess::Wait() {
   return status;
 }
 
-double WorkerProcess::Metric(const std::string& name) const {
+std::string WorkerProcess::Get(const std::string& path) const {
   auto fd = transfer::internal::ConnectTcp(
       *transfer::internal::ResolveAddress("127.0.0.1",
                                           static_cast<uint16_t>(metrics_port_)),
       kPatience);
   CHECK(fd.ok());
   CHECK(fcntl(fd->get(), F_SETFL, 0) == 0);
-  const std::string request = "GET /metrics HTTP/1.0\r\nHost: test\r\n\r\n";
+  const std::string request =
+      fmt::format("GET {} HTTP/1.0\r\nHost: test\r\n\r\n", path);
   AwaitCondition([&] {
     return write(fd->get(), request.data(), request.size()) ==
            static_cast<ssize_t>(request.size());
@@ -101,6 +102,11 @@ double WorkerProcess::Metric(const std::string& name) const {
   char buffer[4096];
   for (ssize_t got; (got = read(fd->get(), buffer, sizeof(buffer))) > 0;)
     text.append(buffer, static_cast<size_t>(got));
+  return text;
+}
+
+double WorkerProcess::Metric(const std::string& name) const {
+  const std::string text = Get("/metrics");
   const size_t at = text.find("\n" + name + " ");
   CHECK(at != std::string::npos);
   return std::strtod(text.c_str() + at + name.size() + 2, nullptr);
@@ -171,6 +177,29 @@ void WorkerClient::Cancel(const v1::RequestHeader& header) {
   Write(std::move(message));
 }
 
+v1::RoleState WorkerClient::SetRole(v1::Role role, uint64_t sequence,
+                                    uint32_t drain_timeout_ms) {
+  v1::SetRoleRequest request;
+  request.set_role(role);
+  request.mutable_epoch()->set_term(1);
+  request.mutable_epoch()->set_sequence(sequence);
+  request.set_incarnation(description_.incarnation());
+  request.set_drain_timeout_ms(drain_timeout_ms);
+  grpc::ClientContext context;
+  v1::SetRoleResponse response;
+  stub_->SetRole(&context, request, &response);
+  return response.state();
+}
+
+void WorkerClient::AwaitRole(v1::Role role) {
+  const MutexLock lock(&mutex_);
+  const auto told = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return closed_ || role_ == role;
+  };
+  CHECK(mutex_.AwaitWithTimeout(absl::Condition(&told),
+                                absl::FromChrono(kPatience)));
+}
+
 void WorkerClient::Read() {
   v1::SessionResponse message;
   while (stream_->Read(&message)) {
@@ -183,6 +212,7 @@ void WorkerClient::Read() {
     }
     if (message.has_failure())
       endings_[message.failure().request_id()].failure = message.failure();
+    if (message.has_role_state()) role_ = message.role_state().role();
     if (message.has_handed_over()) {
       Ending& ending = endings_[message.handed_over().request_id()];
       ending.handed_over = true;

@@ -28,6 +28,8 @@ class WorkerProcess {
   void Signal(int signal) const;
   // The exit status, as of waitpid.
   int Wait();
+  // The whole answer to a GET on its HTTP port.
+  std::string Get(const std::string& path) const;
   // The sample of `/metrics` whose line starts with `name`.
   double Metric(const std::string& name) const;
 
@@ -54,6 +56,11 @@ class WorkerClient {
   void Cancel(const v1::RequestHeader& header);
   // Waits until the worker ends the stream.
   grpc::Status AwaitEnd();
+  // The state in the answer, or, if it refuses, one of role UNSPECIFIED.
+  v1::RoleState SetRole(v1::Role role, uint64_t sequence,
+                        uint32_t drain_timeout_ms);
+  // Waits until a session of it was told that this is its role.
+  void AwaitRole(v1::Role role);
 
   struct Ending {
     std::vector<int32_t> tokens;
@@ -82,6 +89,7 @@ class WorkerClient {
 
   Mutex mutex_;
   std::map<std::string, Ending> endings_ ABSL_GUARDED_BY(mutex_);
+  v1::Role role_ ABSL_GUARDED_BY(mutex_) = v1::ROLE_UNSPECIFIED;  // last told
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
