@@ -20,7 +20,7 @@ class Context:
         self.out = pathlib.Path(out)
         self.next_image = next_image
         self.oracle = Oracle()
-        self._fleets, self._story = [], None
+        self._fleets, self._namespaces, self._story = [], [], None
 
     # --- called by the runner ---
 
@@ -32,12 +32,16 @@ class Context:
         """Takes away what the story made."""
         for fleet in self._fleets:
             fleet.close()
+        for namespace in self._namespaces:
             # Fleets first: a namespace waits for half of the longest grace
             # period among its pods, however soon they end.
-            fleet.kubectl("delete", "kvp,pfp,dcp", "--all", "--wait=false")
-            self.cluster.kubectl("delete", "namespace", fleet.namespace,
-                                 "--wait=false", "--ignore-not-found")
-        self._fleets = []
+            if self.cluster.get("customresourcedefinitions",
+                                "kvcachepools.tidepool.dev"):
+                self.cluster.kubectl("-n", namespace, "delete", "kvp,pfp,dcp",
+                                     "--all", "--wait=false")
+            self.cluster.kubectl("delete", "namespace", namespace,
+                                 "--wait=false")
+        self._fleets, self._namespaces = [], []
 
     def close(self):
         self.oracle.close()
@@ -51,9 +55,10 @@ class Context:
         return folder
 
     def namespace(self):
-        """A new one; it goes with the fleets that are in it."""
+        """A new one, which goes with the story."""
         name = f"e2e-{self._story.replace('_', '-')}-{secrets.token_hex(2)}"
         self.cluster.make_namespace(name)
+        self._namespaces.append(name)
         return name
 
     def fleet(self, apply=True, namespace=None, **options):

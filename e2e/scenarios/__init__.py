@@ -10,10 +10,10 @@ TIERS = {
     "fast": ["reconcile", "election"],
     "core": ["install", "claim", "scale", "kills", "rollout",
              "controller_upgrade", "drain", "node_lost", "api_away",
-             "roles", "overload", "uninstall"],
+             "network_policy", "roles", "overload", "uninstall"],
     "full": ["api_away_long"],
 }
 # These stop programs of the cluster, signal containers or cut the network:
 # only on our own.
 LOCAL_ONLY = {"reconcile", "election", "claim", "kills", "node_lost",
-              "api_away", "api_away_long"}
+              "api_away", "api_away_long", "network_policy"}
