@@ -1,7 +1,5 @@
 #include "dataplane/conductor/conductor_options.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <charconv>
 
@@ -11,14 +9,6 @@ namespace tidepool::conductor {
 namespace {
 
 constexpr int64_t kDayMs = 24 * 3600 * 1000;
-
-// By name or number only: what `127.example.org` is, the resolver decides.
-bool IsLoopback(const std::string& host) {
-  in_addr address;
-  return host == "localhost" || host == "::1" ||
-         (inet_pton(AF_INET, host.c_str(), &address) == 1 &&
-          host.starts_with("127."));
-}
 
 // Options whose types differ from those of the structures they end up in.
 struct RawOptions {
@@ -102,6 +92,7 @@ StatusOr<std::optional<ConductorConfig>> ParseConductorOptions(
                  "accepted, while /ready says 503");
   AddEdgeOptions(options, config);
   AddProcessOptions(options, config);
+  rpc::AddTlsOptions(options, config);
   AddLimits(options, config, raw);
   ASSIGN_OR_RETURN(const OptionSet::Outcome outcome, options.Parse(argc, argv));
   if (outcome == OptionSet::Outcome::kExit)
@@ -112,6 +103,7 @@ StatusOr<std::optional<ConductorConfig>> ParseConductorOptions(
     return InvalidArgument("--model is required");
   if (config.workers.empty() && config.discover.empty())
     return InvalidArgument("--worker or --discover is required");
+  RETURN_IF_ERROR(rpc::Validate(config));
   if (config.control_host.empty()) config.control_host = config.host;
   if (config.http.total_body_bytes_max < config.http.body_bytes_max)
     return InvalidArgument("--max-total-body-size is under --max-body-size");
@@ -178,7 +170,7 @@ StatusOr<ApiKeys> LoadApiKeys(const ConductorConfig& config) {
                      ApiKeys::ReadFile(config.api_key_file));
     keys.insert(keys.end(), more.begin(), more.end());
   }
-  if (keys.empty() && !config.no_auth && !IsLoopback(config.host))
+  if (keys.empty() && !config.no_auth && !rpc::IsLoopback(config.host))
     return InvalidArgument(
         "--host {} is beyond loopback: give --api-key or --api-key-file, or "
         "--no-auth if everybody may use it",

@@ -13,10 +13,14 @@
 #include "dataplane/conductor/fleet_backend.h"
 #include "dataplane/conductor/gateway.h"
 #include "dataplane/conductor/http_server.h"
+#include "dataplane/rpc/tls_options.h"
 
 namespace tidepool::conductor {
 
-struct ConductorConfig : ModelOptions, EdgeOptions, ProcessOptions {
+struct ConductorConfig : ModelOptions,
+                         EdgeOptions,
+                         ProcessOptions,
+                         rpc::TlsOptions {
   std::vector<std::string> workers;   // [NAME=]HOST:PORT
   std::vector<std::string> discover;  // HOST:PORT
   std::string control_host;           // "" is `host`

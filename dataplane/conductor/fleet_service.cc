@@ -195,8 +195,10 @@ class GrpcControlServer final : public ControlServer,
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
     builder.SetMaxReceiveMessageSize(4096);
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(),
-                             &port_);
+    builder.AddListeningPort(
+        address,
+        options_.security.ServerCredentials({rpc::Component::kController}),
+        &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0)

@@ -9,6 +9,7 @@
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/status.h"
+#include "dataplane/rpc/security.h"
 #include "tidepool/conductor/v1/fleet.pb.h"
 
 namespace tidepool::conductor {
@@ -26,6 +27,7 @@ class ControlServer {
     std::string host = "127.0.0.1";
     uint16_t port = 0;  // 0: any free one
     size_t watchers_max = 64;
+    rpc::Security security;  // controllers alone may watch
   };
 
   // `clock` outlives the server. Errors: kAlreadyExists (port in use, or no

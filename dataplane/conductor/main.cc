@@ -115,12 +115,15 @@ StatusOr<std::unique_ptr<DnsWatcher>> StartDiscovery(
 
 // Null without a control port.
 StatusOr<std::unique_ptr<ControlServer>> StartControl(
-    const ConductorConfig& config, const ConductorCoreConfig& core,
-    const FleetBackend& backend, const Gateway& gateway, const Clock& clock) {
+    const ConductorConfig& config, const rpc::Security& security,
+    const ConductorCoreConfig& core, const FleetBackend& backend,
+    const Gateway& gateway, const Clock& clock) {
   if (config.control_port < 0) return std::unique_ptr<ControlServer>();
+  security.WarnIfExposed("--control-port", config.control_host);
   return ControlServer::Start(
       {.host = config.control_host,
-       .port = static_cast<uint16_t>(config.control_port)},
+       .port = static_cast<uint16_t>(config.control_port),
+       .security = security},
       clock, [&backend, &gateway, &core] {
         return MakeFleetReport(core.conductor_id, core.incarnation,
                                *backend.Snapshot(), gateway.Report());
@@ -142,10 +145,14 @@ Status Run(const ConductorConfig& config) {
   ASSIGN_OR_RETURN(gateway_options.api_keys, LoadApiKeys(config));
   ASSIGN_OR_RETURN(const std::vector<FleetWorker> workers,
                    ParseWorkers(config.workers));
+  ASSIGN_OR_RETURN(const rpc::Security security,
+                   rpc::Security::Load(config, rpc::Component::kConductor,
+                                       static_cast<int64_t>(UnixSeconds())));
   ASSIGN_OR_RETURN(const ServingModel model, LoadModel(config));
 
   const scheduling::LeastLoadedPlacement placement;
-  const std::unique_ptr<WorkerDialer> dialer = MakeGrpcDialer({});
+  const std::unique_ptr<WorkerDialer> dialer =
+      MakeGrpcDialer({.security = security});
   const Clock& clock = Clock::Monotonic();
   const ConductorCoreConfig core = CoreConfigOf(config);
   ASSIGN_OR_RETURN(
@@ -162,8 +169,9 @@ Status Run(const ConductorConfig& config) {
                        },
                        Gateway::ErrorPage));
   gateway.SetHttpStats([&server] { return server->stats(); });
-  ASSIGN_OR_RETURN(const std::unique_ptr<ControlServer> control,
-                   StartControl(config, core, *backend, gateway, clock));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<ControlServer> control,
+      StartControl(config, security, core, *backend, gateway, clock));
   ASSIGN_OR_RETURN(const std::unique_ptr<DnsWatcher> discovery,
                    StartDiscovery(config, *backend));
   server->Start();

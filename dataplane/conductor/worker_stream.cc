@@ -219,8 +219,9 @@ class GrpcDialer : public WorkerDialer {
     // A channel of its own for each stream: when to try again is decided by
     // the core's backoff alone, not by that of an earlier channel.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
-        address, grpc::InsecureChannelCredentials(), arguments);
+    const std::shared_ptr<grpc::Channel> channel =
+        options_.security.OpenChannel(address, rpc::Component::kWorker,
+                                      arguments);
     auto stream = std::make_shared<GrpcStream>(channel, options_.send_queue_max,
                                                graveyard_, std::move(events));
     stream->Open(stream);

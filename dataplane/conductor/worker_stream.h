@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "dataplane/base/status.h"
+#include "dataplane/rpc/security.h"
 #include "tidepool/worker/v1/worker.pb.h"
 
 namespace tidepool::conductor {
@@ -47,6 +48,7 @@ class WorkerDialer {
 };
 
 struct GrpcDialerOptions {
+  rpc::Security security;
   size_t send_queue_max = 16384;     // messages of one stream
   int message_bytes_max = 64 << 20;  // of one message
 };

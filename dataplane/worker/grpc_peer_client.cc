@@ -1,7 +1,6 @@
 #include "dataplane/worker/grpc_peer_client.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
 #include <utility>
@@ -47,8 +46,8 @@ std::shared_ptr<wire::PeerService::Stub> PeerClient::StubFor(
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    channel.stub = wire::PeerService::NewStub(grpc::CreateCustomChannel(
-        address, grpc::InsecureChannelCredentials(), arguments));
+    channel.stub = wire::PeerService::NewStub(
+        security_.OpenChannel(address, rpc::Component::kWorker, arguments));
   }
   return channel.stub;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dataplane/base/mutex.h"
+#include "dataplane/rpc/security.h"
 #include "dataplane/worker/worker_core.h"
 #include "tidepool/worker/v1/worker.grpc.pb.h"
 
@@ -30,8 +31,10 @@ class PeerClient {
   using OnReply =
       std::function<void(PeerCallId call, StatusOr<PeerResponse> response)>;
 
-  PeerClient(OnReply on_reply, size_t max_channels)
-      : on_reply_(std::move(on_reply)), max_channels_(max_channels) {}
+  PeerClient(rpc::Security security, OnReply on_reply, size_t max_channels)
+      : security_(std::move(security)),
+        on_reply_(std::move(on_reply)),
+        max_channels_(max_channels) {}
   // Cancels what is under way and waits for its end.
   ~PeerClient();
 
@@ -54,6 +57,7 @@ class PeerClient {
   template <typename Response>
   void End(Pending<Response>* pending, const grpc::Status& status);
 
+  const rpc::Security security_;
   const OnReply on_reply_;
   const size_t max_channels_;
   Mutex mutex_;

@@ -67,10 +67,12 @@ StatusOr<std::optional<WorkerOptions>> ParseWorkerOptions(
   AddServing(set, options);
   AddEngineOptions(set, options);
   AddProcessOptions(set, options);
+  rpc::AddTlsOptions(set, options);
   ASSIGN_OR_RETURN(const OptionSet::Outcome outcome, set.Parse(argc, argv));
   if (outcome == OptionSet::Outcome::kExit) return std::nullopt;
   RETURN_IF_ERROR(ValidateServing(options));
-  RETURN_IF_ERROR(Validate(options));
+  RETURN_IF_ERROR(Validate(static_cast<const EngineOptions&>(options)));
+  RETURN_IF_ERROR(rpc::Validate(options));
   if (options.advertise_host.empty()) options.advertise_host = options.host;
   if (options.name.empty()) options.name = HostName();
   return options;

@@ -7,10 +7,14 @@
 
 #include "dataplane/base/serving_options.h"
 #include "dataplane/base/status.h"
+#include "dataplane/rpc/tls_options.h"
 
 namespace tidepool::worker {
 
-struct WorkerOptions : ModelOptions, EngineOptions, ProcessOptions {
+struct WorkerOptions : ModelOptions,
+                       EngineOptions,
+                       ProcessOptions,
+                       rpc::TlsOptions {
   std::string served_model_name;  // "" takes the model's own
   std::string role = "decode";
   std::string host = "127.0.0.1";

@@ -1,6 +1,5 @@
 #include "dataplane/worker/worker_shell.h"
 
-#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
 #include <utility>
@@ -75,6 +74,10 @@ StatusOr<std::unique_ptr<WorkerShell>> WorkerShell::Start(
 
 Status WorkerShell::Listen() {
   ASSIGN_OR_RETURN(policy_, transfer::ParseTransportPolicy(options_.transport));
+  ASSIGN_OR_RETURN(security_,
+                   rpc::Security::Load(options_, rpc::Component::kWorker,
+                                       static_cast<int64_t>(UnixSeconds())));
+  security_.WarnIfExposed("the control port", options_.host);
   ASSIGN_OR_RETURN(messenger_,
                    transfer::CreateSocketMessenger(
                        {.host = options_.host,
@@ -105,8 +108,12 @@ Status WorkerShell::Listen() {
   builder.AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(),
-                           &control_port_);
+  builder.AddListeningPort(
+      address,
+      security_.ServerCredentials({rpc::Component::kConductor,
+                                   rpc::Component::kWorker,
+                                   rpc::Component::kController}),
+      &control_port_);
   builder.RegisterService(&worker_service_);
   builder.RegisterService(&peer_service_);
   server_ = builder.BuildAndStart();
@@ -192,7 +199,7 @@ Status WorkerShell::LoadAndServe(std::stop_token stop) {
       messenger_->RegisterMemory(loaded.pool.memory(), loaded.pool.fd()));
   runtime_owner_ = std::make_unique<WorkerRuntime>(
       std::move(loaded), description, policy_, *messenger_, std::move(region),
-      sessions_, peer_service_);
+      sessions_, peer_service_, security_);
   runtime_.store(runtime_owner_.get());
   {
     const MutexLock lock(&mutex_);

@@ -12,6 +12,7 @@
 
 #include "dataplane/base/mutex.h"
 #include "dataplane/base/notification.h"
+#include "dataplane/rpc/security.h"
 #include "dataplane/transfer/messenger.h"
 #include "dataplane/worker/grpc_service.h"
 #include "dataplane/worker/grpc_session.h"
@@ -26,7 +27,8 @@ class WorkerShell {
  public:
   // Listens on all ports, then loads the model in the background; `on_failed`,
   // on the loading thread, is told if that does not succeed.
-  // Errors: kUnavailable or kAlreadyExists (port in use), kInvalidArgument.
+  // Errors: kUnavailable or kAlreadyExists (port in use), kInvalidArgument,
+  // those of rpc::Security::Load.
   static StatusOr<std::unique_ptr<WorkerShell>> Start(
       const WorkerOptions& options, std::function<void(Status)> on_failed);
   // Ends everything that still runs.
@@ -59,6 +61,7 @@ class WorkerShell {
   const WorkerOptions options_;
   const std::function<void(Status)> on_failed_;
   transfer::TransportPolicy policy_ = transfer::TransportPolicy::kAuto;
+  rpc::Security security_;
 
   mutable Mutex mutex_;
   wire::DescribeResponse description_ ABSL_GUARDED_BY(mutex_);

@@ -30,7 +30,8 @@ WorkerRuntime::WorkerRuntime(LoadedEngine loaded,
                              transfer::TransportPolicy policy,
                              transfer::Messenger& messenger,
                              transfer::MemoryRegion region,
-                             SessionRegistry& sessions, PeerService& peers)
+                             SessionRegistry& sessions, PeerService& peers,
+                             const rpc::Security& security)
     : sessions_(sessions),
       peers_(peers),
       loaded_(std::move(loaded)),
@@ -52,6 +53,7 @@ WorkerRuntime::WorkerRuntime(LoadedEngine loaded,
                }}),
       region_(std::move(region)),
       client_(
+          security,
           [this](PeerCallId call, StatusOr<PeerResponse> response) {
             inbox_.Post(
                 [this, call, response = std::move(response)](TimePoint now) {

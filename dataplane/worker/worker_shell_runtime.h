@@ -8,6 +8,7 @@
 
 #include "dataplane/base/mutex.h"
 #include "dataplane/base/notification.h"
+#include "dataplane/rpc/security.h"
 #include "dataplane/transfer/messenger.h"
 #include "dataplane/worker/grpc_peer_client.h"
 #include "dataplane/worker/grpc_service.h"
@@ -34,7 +35,8 @@ class WorkerRuntime : private engine::LayerObserver {
   WorkerRuntime(LoadedEngine loaded, const wire::DescribeResponse& description,
                 transfer::TransportPolicy policy,
                 transfer::Messenger& messenger, transfer::MemoryRegion region,
-                SessionRegistry& sessions, PeerService& peers);
+                SessionRegistry& sessions, PeerService& peers,
+                const rpc::Security& security);
   ~WorkerRuntime() override;
 
   // False if too much waits already.
