@@ -25,7 +25,7 @@ LAYERS = {
     "dataplane/rpc": ["base"],
     "dataplane/scheduling": ["base", "model", "prefix", "transfer"],
     # Between the planner and a live fleet: for controller and cli.
-    "dataplane/fleet": ["base", "scheduling"],
+    "dataplane/fleet": ["base", "rpc", "scheduling"],
     "dataplane/worker": ["base", "model", "prefix", "transfer", "engine",
                          "rpc", "scheduling"],
     # The conductor knows a worker by its protocol only: no engine here.
@@ -33,10 +33,11 @@ LAYERS = {
     "dataplane/cli": ["base", "model", "prefix", "transfer", "engine",
                       "scheduling", "fleet", "worker", "conductor"],
     # The controller knows the dataplane by its protocols (dataplane/fleet) and
-    # shares the planner; inside it, kube -> runtime -> reconcilers.
+    # by who is who in it (dataplane/rpc: it issues the certificates), and shares
+    # the planner; inside it, kube -> runtime -> reconcilers.
     "controller/kube": ["base"],
     "controller/runtime": ["base"],
-    "controller/reconcilers": ["base", "scheduling", "fleet"],
+    "controller/reconcilers": ["base", "fleet", "rpc", "scheduling"],
 }
 CONTROLLER_LAYERS = {
     "kube": [], "runtime": ["kube"], "reconcilers": ["kube", "runtime"]}
