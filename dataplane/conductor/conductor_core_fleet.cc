@@ -174,6 +174,7 @@ void ConductorCore::Impl::OnDescribed(
   if (description.ready()) return;  // since the session was refused
   worker->said_loading = true;
   worker->status.description = description;
+  if (!worker->named) TakeName(*worker);
 }
 
 void ConductorCore::Impl::OnMessage(ConnectionId connection,

@@ -76,6 +76,7 @@ class FakeStream : public WorkerStream {
     Deliver(message);
   }
 
+  std::string address;  // that was dialled
   BoundedQueue<wire::SessionRequest> sent{64};
   BoundedQueue<std::string> closed{4};
   BoundedQueue<int> credits{64};
@@ -89,8 +90,8 @@ class FakeDialer : public WorkerDialer {
  public:
   std::shared_ptr<WorkerStream> Dial(const std::string& address,
                                      WorkerStream::Events events) override {
-    EXPECT_EQ(address, "here:1");
     auto stream = std::make_shared<FakeStream>(std::move(events));
+    stream->address = address;
     EXPECT_TRUE(dialed.TryPush(std::shared_ptr<FakeStream>(stream)));
     return stream;
   }
@@ -128,6 +129,7 @@ class FleetBackendTest : public testing::Test {
     ASSERT_TRUE(backend.ok()) << backend.status();
     backend_ = *std::move(backend);
     stream_ = Next(dialer_.dialed);
+    EXPECT_EQ(stream_->address, "here:1");
     EXPECT_EQ(Next(stream_->sent).hello().conductor_id(), "c");
   }
 
@@ -190,6 +192,33 @@ TEST_F(FleetBackendTest, ContinuesOverANewStream) {
   EXPECT_EQ(second.output.tokens(0), 6);
   EXPECT_EQ(second.decode_worker, "decode-0");
   EXPECT_TRUE(Next(listener->ends).ok());
+}
+
+TEST_F(FleetBackendTest, FollowsWhatIsDiscovered) {
+  stream_->Greet();
+  // One of them is known already, and is nobody's to remove.
+  backend_->OnDiscovered(0, {"here:1", "there:1"});
+  const std::shared_ptr<FakeStream> there = Next(dialer_.dialed);
+  EXPECT_EQ(there->address, "there:1");
+  EXPECT_TRUE(Next(there->sent).has_hello());
+  there->Greet();
+  for (int i = 0; i < 5; ++i) backend_->OnDiscovered(0, {});
+  // It is there until its session is over, whatever the name says.
+  const auto listeners = {Submit("a"), Submit("b")};
+  EXPECT_TRUE(Next(stream_->sent).has_submit());
+  EXPECT_TRUE(Next(there->sent).has_submit());
+  there->Disconnect();
+  EXPECT_TRUE(Next(stream_->sent).has_submit());
+  backend_->OnDiscovered(0, {});
+  const TimePoint end = Clock::Monotonic().Now() + kPatience;
+  while (backend_->Snapshot()->workers.size() > 1 &&
+         Clock::Monotonic().Now() < end)
+    std::this_thread::yield();
+  ASSERT_EQ(backend_->Snapshot()->workers.size(), 1u);
+  EXPECT_EQ(backend_->Snapshot()->workers[0].address, "here:1");
+  backend_.reset();
+  for (const auto& listener : listeners)
+    EXPECT_FALSE(Next(listener->ends).ok());
 }
 
 TEST_F(FleetBackendTest, ShowsAWorkerThatLoads) {
