@@ -211,8 +211,8 @@ class GrpcFleetClient : public FleetClient {
       }
       ++desk_->role_calls_;
     }
-    const auto made =
-        std::make_shared<SetRoleCall>(Dial(call.address), desk_, call);
+    const auto made = std::make_shared<SetRoleCall>(
+        Dial(call.address, rpc::Component::kWorker), desk_, call);
     desk_->Opened(made);
     made->Start(options_.call_timeout);
   }
@@ -260,8 +260,9 @@ class GrpcFleetClient : public FleetClient {
         std::chrono::duration_cast<std::chrono::milliseconds>(
             options_.report_interval)
             .count();
-    const auto call = std::make_shared<WatchCall>(
-        Dial(address), desk_, static_cast<uint32_t>(interval_ms));
+    const auto call =
+        std::make_shared<WatchCall>(Dial(address, rpc::Component::kConductor),
+                                    desk_, static_cast<uint32_t>(interval_ms));
     {
       const MutexLock lock(&desk_->mutex_);
       const auto watch = desk_->watches_.find(address);
@@ -277,12 +278,12 @@ class GrpcFleetClient : public FleetClient {
 
   // A channel of its own for each call: when to dial again is decided here
   // alone, not by the backoff of an earlier channel.
-  std::shared_ptr<grpc::Channel> Dial(const std::string& address) const {
+  std::shared_ptr<grpc::Channel> Dial(const std::string& address,
+                                      rpc::Component expected) const {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(options_.message_bytes_max);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return grpc::CreateCustomChannel(
-        address, grpc::InsecureChannelCredentials(), arguments);
+    return options_.security.OpenChannel(address, expected, arguments);
   }
 
   void Bury() {

@@ -11,6 +11,7 @@
 #include "dataplane/base/status.h"
 #include "dataplane/fleet/fleet_view.h"
 #include "dataplane/fleet/role_keeper.h"
+#include "dataplane/rpc/security.h"
 #include "tidepool/worker/v1/worker.pb.h"
 
 namespace tidepool::fleet {
@@ -20,6 +21,7 @@ namespace tidepool::fleet {
 class FleetClient {
  public:
   struct Options {
+    rpc::Security security;  // who the caller is to the fleet
     Duration report_interval = std::chrono::seconds(1);  // 100 ms to 60 s
     // A conductor that says nothing for so long beyond the interval is dialed
     // anew.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "dataplane/rpc/certificate_test_util.h"
 #include "tidepool/conductor/v1/fleet.grpc.pb.h"
 #include "tidepool/worker/v1/worker.grpc.pb.h"
 
@@ -68,8 +69,9 @@ class FleetClientTest : public ::testing::Test {
   void Serve(int port) {
     conductor_.ending = false;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:" + std::to_string(port),
-                             grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(
+        "127.0.0.1:" + std::to_string(port),
+        security_.ServerCredentials({rpc::Component::kController}), &port_);
     builder.RegisterService(&conductor_);
     builder.RegisterService(&worker_);
     server_ = builder.BuildAndStart();
@@ -117,6 +119,7 @@ class FleetClientTest : public ::testing::Test {
     return call;
   }
 
+  rpc::Security security_;  // the servers'; plain text unless set
   FakeConductor conductor_;
   FakeWorker worker_;
   int port_ = 0;
@@ -200,6 +203,25 @@ TEST_F(FleetClientTest, AWorkerThatHangsIsGivenUp) {
   EXPECT_EQ(answers[0].state.status().code(), Code::kResourceExhausted);
   EXPECT_EQ(answers[1].id, "w2");
   EXPECT_EQ(answers[1].state.status().code(), Code::kDeadlineExceeded);
+}
+
+TEST_F(FleetClientTest, SpeaksTlsAndOnlyWithTheRoleThatItExpects) {
+  const rpc::KeyPair ca = rpc::TestCa();
+  const auto security_of = [&ca](rpc::Component component) {
+    auto security =
+        rpc::Security::Of(rpc::TestMaterial(ca, rpc::TestRole(component)));
+    EXPECT_TRUE(security.ok()) << security.status();
+    return *std::move(security);
+  };
+  StopServing();
+  security_ = security_of(rpc::Component::kConductor);
+  Serve(0);
+  Dial({.security = security_of(rpc::Component::kController)});
+  ASSERT_TRUE(Await([&] { return HeardFromStream() >= 1; }));
+  client_->SetRole(CallOf(2));  // at a conductor, which is no worker
+  const std::optional<FleetClient::RoleAnswer> answer = Answer();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->state.status().code(), Code::kUnavailable);
 }
 
 TEST_F(FleetClientTest, EndsWithCallsUnderWay) {

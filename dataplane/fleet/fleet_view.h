@@ -1,6 +1,5 @@
 // What conductors report, as the planner's picture of the world. Pure: for
-// whoever runs a PlannerCore on a live fleet (the controller, `tidepool serve
-// --elastic`).
+// whoever runs a PlannerCore on a live fleet.
 #pragma once
 
 #include <memory>
