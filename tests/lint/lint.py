@@ -24,7 +24,7 @@ LAYERS = {
     "dataplane/engine": ["base", "model", "prefix", "transfer"],
     "dataplane/rpc": ["base"],
     "dataplane/scheduling": ["base", "model", "prefix", "transfer"],
-    # Between the planner and a live fleet: for controller and cli.
+    # Between a planner that keeps its plan in memory and a live fleet.
     "dataplane/fleet": ["base", "rpc", "scheduling"],
     "dataplane/worker": ["base", "model", "prefix", "transfer", "engine",
                          "rpc", "scheduling"],
@@ -32,12 +32,12 @@ LAYERS = {
     "dataplane/conductor": ["base", "model", "prefix", "rpc", "scheduling"],
     "dataplane/cli": ["base", "model", "prefix", "transfer", "engine",
                       "scheduling", "fleet", "worker", "conductor"],
-    # The controller knows the dataplane by its protocols (dataplane/fleet) and
-    # by who is who in it (dataplane/rpc: it issues the certificates), and shares
-    # the planner; inside it, kube -> runtime -> reconcilers.
+    # The controller knows the dataplane by its protocols and by who is who in
+    # it (dataplane/rpc: it issues the certificates), and shares the planner;
+    # inside it, kube -> runtime -> reconcilers.
     "controller/kube": ["base"],
     "controller/runtime": ["base"],
-    "controller/reconcilers": ["base", "fleet", "rpc", "scheduling"],
+    "controller/reconcilers": ["base", "rpc", "scheduling"],
 }
 CONTROLLER_LAYERS = {
     "kube": [], "runtime": ["kube"], "reconcilers": ["kube", "runtime"]}
