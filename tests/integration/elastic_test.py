@@ -74,8 +74,12 @@ class Load:
         self.thread.start()
         return self
 
-    def __exit__(self, kind, *_):
+    def end(self):
+        """Nothing new begins; what runs goes on."""
         self.ending.set()
+
+    def __exit__(self, kind, *_):
+        self.end()
         self.thread.join()
         if kind is None and self.failures:
             raise self.failures[0]
@@ -133,8 +137,9 @@ class ElasticTest(unittest.TestCase):
             self.assertEqual(self.prefilling(fleet), home)
             with Load(fleet, 12, prefill_heavy) as prompts:
                 self.wait_for_prefill(fleet, prompts, 3)
-            with Load(fleet, 40, decode_heavy) as stories:
-                self.wait_for_prefill(fleet, stories, 1)
+                prompts.end()
+                with Load(fleet, 40, decode_heavy) as stories:
+                    self.wait_for_prefill(fleet, stories, 1)
             self.wait_for_prefill(fleet, None, 2)
             self.assertEqual(self.prefilling(fleet), home)
             self.assertEqual(fleet.children("tidepool-worker"), workers)
