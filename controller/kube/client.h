@@ -49,6 +49,7 @@ struct ListOptions {
   std::string space;           // "" lists all namespaces
   std::string label_selector;  // "" selects all
   uint32_t limit = 250;        // objects per page
+  std::stop_token stop;        // ends it at once: kCancelled
 };
 
 struct WatchOptions {

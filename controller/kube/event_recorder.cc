@@ -6,7 +6,6 @@
 #include "controller/kube/resource_types.h"
 #include "controller/kube/writes.h"
 #include "dataplane/base/log.h"
-#include "dataplane/base/random.h"
 
 namespace tidepool::kube {
 namespace {

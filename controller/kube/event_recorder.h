@@ -10,6 +10,7 @@
 #include "controller/kube/client.h"
 #include "dataplane/base/clock.h"
 #include "dataplane/base/mutex.h"
+#include "dataplane/base/random.h"
 
 namespace tidepool::kube {
 
@@ -20,8 +21,8 @@ struct EventSubject {
 };
 
 struct EventRecorderOptions {
-  std::string instance;  // who reports: the pod's name
-  uint64_t seed = 0;     // of names: unique per process start
+  std::string instance;              // who reports: the pod's name
+  uint64_t seed = SystemRandom64();  // of the events' names
   // Equal events within this time become one series.
   Duration series_gap = std::chrono::minutes(6);
   size_t series_max = 1024;  // remembered; beyond, the oldest is forgotten

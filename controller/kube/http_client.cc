@@ -106,6 +106,7 @@ struct HttpClient::Impl {
   StatusOr<std::string> Call(const Attempt& attempt, HttpRequest& request);
   StatusOr<Json> CallJson(const Attempt& attempt, HttpRequest request);
   StatusOr<Json> ListPage(const Attempt& attempt, const std::string& path,
+                          std::stop_token stop,
                           const std::function<void(Json&)>& take);
   Status Watch(const Attempt& attempt, const WatchOptions& watch,
                const std::string& path,
@@ -170,7 +171,7 @@ StatusOr<Json> HttpClient::Impl::CallJson(const Attempt& attempt,
 }
 
 StatusOr<Json> HttpClient::Impl::ListPage(
-    const Attempt& attempt, const std::string& path,
+    const Attempt& attempt, const std::string& path, std::stop_token stop,
     const std::function<void(Json&)>& take) {
   ListSplitter splitter(
       options.object_bytes_max, [&](std::string_view text) -> Status {
@@ -182,7 +183,7 @@ StatusOr<Json> HttpClient::Impl::ListPage(
         return OkStatus();
       });
   HttpRequest request{
-      .path = path, .deadline = Deadline(), .stop = shutdown.get_token()};
+      .path = path, .deadline = Deadline(), .stop = std::move(stop)};
   request.take = [&](std::string_view piece) { return splitter.Feed(piece); };
   RETURN_IF_ERROR(Call(attempt, request).status());
   StatusOr<Json> around = splitter.Finish();
@@ -236,6 +237,7 @@ StatusOr<std::string> HttpClient::List(const ResourceType& type,
                                        const ListOptions& options,
                                        const std::function<void(Json&)>& take) {
   const Attempt attempt{"list", type, options.space};
+  const EitherStop stop(options.stop, impl_->shutdown.get_token());
   std::string next;
   do {
     std::string path = ResourcePath(type, options.space);
@@ -243,7 +245,8 @@ StatusOr<std::string> HttpClient::List(const ResourceType& type,
     if (!options.label_selector.empty())
       AddQuery(path, "labelSelector", options.label_selector);
     if (!next.empty()) AddQuery(path, "continue", next);
-    ASSIGN_OR_RETURN(const Json page, impl_->ListPage(attempt, path, take));
+    ASSIGN_OR_RETURN(const Json page,
+                     impl_->ListPage(attempt, path, stop.token(), take));
     const auto metadata = page.find("metadata");
     if (metadata == page.end() || !metadata->is_object())
       return DataLoss("{}: a list without metadata", attempt.ToString());

@@ -111,17 +111,14 @@ void InformerBase::Run(kube::Client& client, const Clock& clock,
 
 void InformerBase::ListOnce(kube::Client& client, const Clock& clock,
                             std::stop_token stop) {
-  core_.BeginList(clock.Now());
-  StatusOr<std::string> version =
+  core_.BeginList();
+  const StatusOr<std::string> version =
       client.List(type(),
                   {.space = options_.space,
                    .label_selector = options_.label_selector,
-                   .limit = options_.page_objects},
-                  [&](kube::Json& object) {
-                    if (!stop.stop_requested()) core_.Listed(object);
-                  });
-  // What was left out must not be taken for gone.
-  if (stop.stop_requested()) version = Status(Code::kCancelled, "stopping");
+                   .limit = options_.page_objects,
+                   .stop = std::move(stop)},
+                  [&](kube::Json& object) { core_.Listed(object); });
   core_.EndList(clock.Now(), version);
 }
 

@@ -42,8 +42,6 @@ Duration ReflectorCore::Jittered(Duration value, double low, double high) {
       value * (low + (high - low) * random_.Unit()));
 }
 
-void ReflectorCore::Heard(TimePoint now) { heard_at_ = now; }
-
 void ReflectorCore::Fail(TimePoint now, const Status& status) {
   ++failures_;
   last_error_ = status;
@@ -65,8 +63,7 @@ ReflectorCore::Step ReflectorCore::Next(TimePoint now) {
           .silence_max = options_.silence_max};
 }
 
-void ReflectorCore::BeginList(TimePoint now) {
-  (void)now;
+void ReflectorCore::BeginList() {
   ++lists_;
   must_list_ = true;
   sink_.BeginReplace();
@@ -77,7 +74,7 @@ void ReflectorCore::Listed(kube::Json& object) { sink_.Put(object); }
 void ReflectorCore::EndList(TimePoint now,
                             const StatusOr<std::string>& version) {
   if (!version.ok()) return Fail(now, version.status());
-  Heard(now);
+  heard_at_ = now;
   sink_.EndReplace();
   resource_version_ = *version;
   must_list_ = false;
@@ -95,7 +92,7 @@ void ReflectorCore::BeginWatch(TimePoint now) {
 
 bool ReflectorCore::Watched(TimePoint now, kube::WatchEvent& event) {
   CHECK(!must_list_);
-  Heard(now);
+  heard_at_ = now;
   const std::string version = VersionIn(event.object);
   if (version.empty() || IsOlder(version, resource_version_)) {
     // Whatever this is, it is not the sequel of what we have.

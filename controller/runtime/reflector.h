@@ -17,8 +17,9 @@ struct ReflectorOptions {
   // Asked of the server per watch; jittered up to its double, so that watches
   // do not all end together.
   Duration watch_timeout = std::chrono::minutes(5);
-  // A watch without event or bookmark for this long (servers send a bookmark
-  // about every minute) is taken for broken, and what it had for outdated.
+  // A watch without event or bookmark for this long (an idle one gets its first
+  // bookmark after two minutes at most, then one per minute) is taken for
+  // broken, and what it had for outdated.
   Duration silence_max = std::chrono::minutes(3);
   // However well the watch seems to go, everything is listed this often
   // (jittered down to 3/4), so that no defect of a server's watches can hide a
@@ -72,7 +73,7 @@ class ReflectorCore {
 
   Step Next(TimePoint now);
 
-  void BeginList(TimePoint now);
+  void BeginList();
   void Listed(kube::Json& object);
   // The version to watch from, or why the list broke off.
   void EndList(TimePoint now, const StatusOr<std::string>& version);
@@ -95,7 +96,6 @@ class ReflectorCore {
 
  private:
   void Fail(TimePoint now, const Status& status);
-  void Heard(TimePoint now);
   Duration Jittered(Duration value, double low, double high);
 
   const ReflectorOptions options_;

@@ -35,7 +35,7 @@ class ReflectorTest : public ::testing::Test {
  protected:
   void List(const std::string& version) {
     ASSERT_EQ(core_.Next(now_).action, Action::kList);
-    core_.BeginList(now_);
+    core_.BeginList();
     core_.EndList(now_, version);
   }
   void StartWatch(const std::string& from) {
@@ -100,7 +100,7 @@ TEST_F(ReflectorTest, ResumesABrokenConnectionButNotForEver) {
 }
 
 TEST_F(ReflectorTest, AFailedListIsNoList) {
-  core_.BeginList(now_);
+  core_.BeginList();
   Json object = At("3");
   core_.Listed(object);
   core_.EndList(now_, MakeError(Code::kOutOfRange, "continue expired"));
@@ -148,7 +148,7 @@ TEST_F(ReflectorTest, AnEventWithoutVersionIsNotBelieved) {
 TEST_F(ReflectorTest, BacksOffLongerAndLongerWithinItsBound) {
   Duration last = Duration::zero();
   for (int i = 0; i < 12; ++i) {
-    core_.BeginList(now_);
+    core_.BeginList();
     core_.EndList(now_, Unavailable("away"));
     const ReflectorCore::Step step = core_.Next(now_);
     ASSERT_EQ(step.action, Action::kWait);

@@ -84,6 +84,8 @@ StatusOr<std::string> ApiServer::List(const ResourceType& type,
   }
   uint32_t in_page = 0;
   for (const auto& [key, object] : found) {
+    if (options.stop.stop_requested())
+      return Status(Code::kCancelled, "stopped");
     if (options.limit != 0 && in_page++ == options.limit) {
       in_page = 1;
       std::function<void()> hook;

@@ -346,8 +346,8 @@ TEST_P(ClientContractTest, RefusesWhatTheSchemaForbids) {
 
 TEST_P(ClientContractTest, EventsAreTakenAndCounted) {
   const Json made = *Apply("a", {{"replicas", 1}});
-  kube::EventRecorder recorder({.instance = "test", .seed = SystemRandom64()},
-                               *client_, Clock::Monotonic(), UnixSeconds);
+  kube::EventRecorder recorder({.instance = "test"}, *client_,
+                               Clock::Monotonic(), UnixSeconds);
   const std::string uid = made["metadata"]["uid"];
   for (int i = 0; i < 4; ++i)
     recorder.Record({kGadget, kA, uid}, kube::EventRecorder::Type::kWarning,

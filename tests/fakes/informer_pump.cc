@@ -52,7 +52,7 @@ bool InformerPump::PollOne(Pumped& pumped, size_t events_max) {
         acted = false;
         break;
       case ReflectorCore::Action::kList:
-        core.BeginList(now);
+        core.BeginList();
         core.EndList(
             now,
             client_.List(options.type,
