@@ -20,6 +20,7 @@
 #include "controller/reconcilers/hub_catalog.h"
 #include "controller/reconcilers/rebalancing/fleet_watcher.h"
 #include "controller/reconcilers/rebalancing/role_client.h"
+#include "controller/reconcilers/tls/keyring.h"
 #include "controller/runtime/leading_client.h"
 #include "controller/runtime/manager.h"
 #include "dataplane/base/log.h"
@@ -126,8 +127,11 @@ class Controller {
     models_ = std::make_unique<reconcilers::HubCatalog>(
         options.hub_endpoint, *fetcher_, clock,
         [this](const kube::ObjectKey& key) { loop_->queue().Add(key); });
+    keyring_ =
+        std::make_unique<reconcilers::Keyring>(*leading_, clock, UnixSeconds);
+    roles_ = std::make_unique<reconcilers::RoleClient>(*keyring_);
     fleet_ = std::make_unique<reconcilers::FleetWatcher>(
-        reconcilers::FleetWatcherOptions{}, clock,
+        reconcilers::FleetWatcherOptions{}, *keyring_, clock,
         [this](const kube::ObjectKey& key) { loop_->queue().Add(key); });
     reconciler_ = std::make_unique<reconcilers::FamilyReconciler>(
         reconcilers::ControllerSettings{
@@ -139,7 +143,8 @@ class Controller {
             .cache = *cache_,
             .models = *models_,
             .fleet = *fleet_,
-            .roles = roles_,
+            .roles = *roles_,
+            .keyring = *keyring_,
             .events = *events_,
             .clock = clock,
             .unix_seconds = UnixSeconds,
@@ -161,7 +166,8 @@ class Controller {
   std::unique_ptr<runtime::LeadingClient> leading_;
   std::unique_ptr<kube::EventRecorder> events_;
   std::unique_ptr<reconcilers::ClusterCache> cache_;
-  reconcilers::RoleClient roles_;
+  std::unique_ptr<reconcilers::Keyring> keyring_;
+  std::unique_ptr<reconcilers::RoleClient> roles_;
   std::unique_ptr<reconcilers::FamilyReconciler> reconciler_;
   std::unique_ptr<runtime::ControllerLoop> loop_;
   const std::unique_ptr<reconcilers::HttpFetcher> fetcher_ =

@@ -24,6 +24,17 @@ bool IsGone(const FamilyObserved& observed) {
   return observed.resource == nullptr && observed.pools.empty();
 }
 
+// As they do when something that they mount is not there.
+bool HasPodsWaiting(const FamilyObserved& observed) {
+  const auto is_waiting = [](const std::shared_ptr<const Child>& workload) {
+    return workload != nullptr &&
+           workload->figures->ready < workload->figures->wanted;
+  };
+  return is_waiting(observed.deployment) ||
+         std::ranges::any_of(observed.pools, is_waiting,
+                             &WorkerPoolObserved::stateful_set);
+}
+
 }  // namespace
 
 struct FamilyReconciler::Memory {
@@ -70,6 +81,7 @@ StatusOr<runtime::Result> FamilyReconciler::Reconcile(
   FamilyObserved observed = parts_.cache.Gather(key);
   if (IsGone(observed)) {
     rebalancer_.Forget(key);
+    parts_.keyring.Forget(key);
     const MutexLock lock(&mutex_);
     memories_.erase(key);
     return runtime::Result::Done();
@@ -79,21 +91,25 @@ StatusOr<runtime::Result> FamilyReconciler::Reconcile(
   if (memory->family.Overlay(observed, parts_.clock.Now()))
     Earliest(requeue, FamilyMemory::kAnswerAgeMax);
   FamilyState family = Judge(observed);
+  // Before anybody is called, and before there are pods that mount it.
+  const Status secured = EnsureTls(family, requeue);
   RebalancingOutcome outcome =
       rebalancer_.Look(family, observed, memory->rebalancing, memory->family);
   if (outcome.wrote) family = Judge(observed);
   if (family.model.look_again.has_value())
     Earliest(requeue, *family.model.look_again);
   Status first = outcome.status;
-  KeepFirst(first, CarryFamily(family, std::move(outcome), *memory, requeue));
+  KeepFirst(first,
+            CarryFamily(family, secured, std::move(outcome), *memory, requeue));
   RETURN_IF_ERROR(first);
   return runtime::Result{.requeue_after = requeue};
 }
 
 Status FamilyReconciler::CarryFamily(const FamilyState& family,
+                                     const Status& secured,
                                      RebalancingOutcome outcome, Memory& memory,
                                      std::optional<Duration>& requeue) {
-  Status first;
+  Status first = secured;
   const FamilyObserved& observed = *family.observed;
   if (outcome.look_again.has_value()) Earliest(requeue, *outcome.look_again);
   // Service accounts come before the pods that run as them.
@@ -105,6 +121,7 @@ Status FamilyReconciler::CarryFamily(const FamilyState& family,
                                      .rebalancing = std::move(outcome.view),
                                      .unix_seconds = parts_.unix_seconds()});
     plan.events = std::move(outcome.events);
+    plan.NoteApplied(secured);
     const PlanOwner owner{&kube::kKVCachePool, observed.resource.get(),
                           &observed.status};
     KeepFirst(first, applier_.Carry(owner, plan, memory.family));
@@ -120,6 +137,26 @@ Status FamilyReconciler::CarryFamily(const FamilyState& family,
     if (plan.requeue_after.has_value()) Earliest(requeue, *plan.requeue_after);
   }
   return first;
+}
+
+Status FamilyReconciler::EnsureTls(const FamilyState& family,
+                                   std::optional<Duration>& requeue) {
+  const FamilyObserved& observed = *family.observed;
+  if (!family.is_valid() || observed.resource->deleting) return OkStatus();
+  if (!family.spec.uses_tls) {
+    parts_.keyring.UsePlainText(observed.key);
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(
+      const Duration due,
+      parts_.keyring.Ensure({.space = observed.key.space,
+                             .pool = observed.key.name,
+                             .owner = {.type = &kube::kKVCachePool,
+                                       .name = observed.key.name,
+                                       .uid = observed.resource->uid}},
+                            HasPodsWaiting(observed)));
+  Earliest(requeue, due);
+  return OkStatus();
 }
 
 Status FamilyReconciler::EnsureApiKey(const FamilyState& family,

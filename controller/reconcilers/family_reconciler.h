@@ -17,6 +17,7 @@
 #include "controller/reconcilers/kv_cache_pool/plan.h"
 #include "controller/reconcilers/model_catalog.h"
 #include "controller/reconcilers/rebalancing/rebalancer.h"
+#include "controller/reconcilers/tls/keyring.h"
 #include "controller/runtime/reconciler.h"
 #include "dataplane/base/mutex.h"
 
@@ -29,6 +30,7 @@ struct ReconcilerParts {
   ModelCatalog& models;
   FleetSource& fleet;
   RoleSetter& roles;
+  Keyring& keyring;
   kube::EventRecorder& events;
   const Clock& clock;
   std::function<double()> unix_seconds;
@@ -49,9 +51,12 @@ class FamilyReconciler final : public runtime::Reconciler {
 
   std::shared_ptr<Memory> MemoryOf(const kube::ObjectKey& key);
   FamilyState Judge(const FamilyObserved& observed);
-  Status CarryFamily(const FamilyState& family, RebalancingOutcome outcome,
-                     Memory& memory, std::optional<Duration>& requeue);
+  // `secured`: what became of the certificates.
+  Status CarryFamily(const FamilyState& family, const Status& secured,
+                     RebalancingOutcome outcome, Memory& memory,
+                     std::optional<Duration>& requeue);
   Status EnsureApiKey(const FamilyState& family, Memory& memory);
+  Status EnsureTls(const FamilyState& family, std::optional<Duration>& requeue);
 
   const ControllerSettings settings_;
   const ReconcilerParts parts_;

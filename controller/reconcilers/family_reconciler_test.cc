@@ -10,9 +10,11 @@
 namespace tidepool::reconcilers {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 class FamilyReconcilerTest : public ::testing::Test {
@@ -57,7 +59,9 @@ TEST_F(FamilyReconcilerTest, MakesTheObjectsOfAFleet) {
               UnorderedElementsAre("demo-conductor", "demo-worker"));
   EXPECT_THAT(world_.Names(kube::kNetworkPolicy),
               UnorderedElementsAre("demo-conductor", "demo-worker"));
-  EXPECT_THAT(world_.Names(kube::kSecret), ElementsAre("demo-api-key"));
+  EXPECT_THAT(world_.Names(kube::kSecret),
+              UnorderedElementsAre("demo-api-key", "demo-tls-ca",
+                                   "demo-conductor-tls", "demo-worker-tls"));
   EXPECT_EQ(world_.Names(kube::kPod).size(), 5u);
 }
 
@@ -156,7 +160,53 @@ TEST_F(FamilyReconcilerTest, AMissedApiKeyIsMadeAgain) {
   world_.Break("demo-conductor");
   world_.clock.Advance(std::chrono::minutes(1));
   ASSERT_TRUE(world_.Run());
+  EXPECT_THAT(world_.Names(kube::kSecret), Contains("demo-api-key"));
+}
+
+TEST_F(FamilyReconcilerTest, AMissedCertificateIsMadeAgain) {
+  RunDemo(1, 1);
+  world_.Delete(kube::kSecret, "demo-worker-tls");
+  world_.Break("demo-decode-0");
+  world_.clock.Advance(std::chrono::minutes(1));
+  ASSERT_TRUE(world_.Run());
+  EXPECT_THAT(world_.Names(kube::kSecret), Contains("demo-worker-tls"));
+}
+
+TEST_F(FamilyReconcilerTest, RenewedCertificatesRestartNobody) {
+  RunDemo(1, 1);
+  const Json before = world_.Get(kube::kSecret, "demo-worker-tls");
+  const Json pod = world_.Get(kube::kPod, "demo-decode-0");
+  world_.clock.Advance(std::chrono::hours(24 * 61));
+  world_.ReconcileAll();
+  ASSERT_TRUE(world_.Run());
+  EXPECT_NE(world_.Get(kube::kSecret, "demo-worker-tls")["data"],
+            before["data"]);
+  EXPECT_EQ(world_.Get(kube::kPod, "demo-decode-0"), pod);
+}
+
+TEST_F(FamilyReconcilerTest, AFleetWithoutTlsHasNoCertificates) {
+  world_.Create(kube::kKVCachePool, "demo",
+                {{"model", {{"uri", "demo"}}}, {"tls", {{"policy", "Off"}}}});
+  world_.Create(kube::kDecodePool, "demo-decode",
+                {{"kvCachePoolRef", {{"name", "demo"}}}});
+  ASSERT_TRUE(world_.Run());
   EXPECT_THAT(world_.Names(kube::kSecret), ElementsAre("demo-api-key"));
+  EXPECT_THAT(world_.Get(kube::kPod, "demo-decode-0").dump(),
+              Not(HasSubstr("--tls-")));
+}
+
+TEST_F(FamilyReconcilerTest, ACertificateOfOthersIsLeftAloneAndSaid) {
+  world_.Create(kube::kSecret, "demo-worker-tls", Json::object());
+  const Json before = world_.Get(kube::kSecret, "demo-worker-tls");
+  world_.CreateDemo(0, 1);
+  ASSERT_TRUE(world_.Run());
+  EXPECT_EQ(world_.Get(kube::kSecret, "demo-worker-tls"), before);
+  EXPECT_EQ(Reason(kube::kKVCachePool, "demo", "Degraded"), "True ApplyFailed");
+  EXPECT_THAT(
+      world_.Condition(kube::kKVCachePool, "demo", "Degraded")["message"]
+          .get<std::string>(),
+      HasSubstr("demo-worker-tls belongs to another object"));
+  world_.errors.clear();
 }
 
 TEST_F(FamilyReconcilerTest, ABadFieldIsNamedAndNothingElseHappens) {

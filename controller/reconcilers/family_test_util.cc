@@ -20,6 +20,10 @@ std::string RevisionOf(const Json& workload) {
          Sha256Of(workload["spec"]["template"].dump()).Hex().substr(0, 8);
 }
 
+double UnixTimeOf(const Clock& clock) {
+  return 1.8e9 + Seconds(clock.Now().time_since_epoch()).count();
+}
+
 }  // namespace
 
 struct FamilyWorld::Process {
@@ -27,6 +31,8 @@ struct FamilyWorld::Process {
       : cache({.seed = 1}),
         events({.instance = "test", .seed = ++world.starts_}, world.client,
                world.clock, [] { return 0.0; }),
+        keyring(world.client, world.clock,
+                [&world] { return UnixTimeOf(world.clock); }),
         reconciler(
             {.version = "0.1.0",
              .image_repository = "localhost/tidepool",
@@ -36,13 +42,10 @@ struct FamilyWorld::Process {
              .models = models,
              .fleet = world.fleet,
              .roles = world.fleet,
+             .keyring = keyring,
              .events = events,
              .clock = world.clock,
-             .unix_seconds =
-                 [&world] {
-                   return 1.8e9 +
-                          Seconds(world.clock.Now().time_since_epoch()).count();
-                 },
+             .unix_seconds = [&world] { return UnixTimeOf(world.clock); },
              .random = [this] { return random.Next(); },
              .term = [&world] { return world.term; }}),
         pump(world.client, world.clock) {
@@ -56,6 +59,7 @@ struct FamilyWorld::Process {
   ClusterCache cache;
   LocalModelCatalog models;
   kube::EventRecorder events;
+  Keyring keyring;
   FamilyReconciler reconciler;
   fakes::InformerPump pump;
   std::set<kube::ObjectKey> dirty;

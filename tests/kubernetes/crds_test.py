@@ -227,7 +227,8 @@ class ApiServerTest(unittest.TestCase):
                 "service": {"type": "ClusterIP", "port": 80},
                 "auth": {"type": "ApiKey"}},
             "rebalancing": {"stabilizationSeconds": 60},
-            "networkPolicy": {"policy": "Enabled"}})
+            "networkPolicy": {"policy": "Enabled"},
+            "tls": {"policy": "SelfSigned"}})
         pool = json.loads(self.kubectl("get", "-n", space, "pfp/prefill", "-o",
                                        "json"))["spec"]
         self.assertEqual(pool, {

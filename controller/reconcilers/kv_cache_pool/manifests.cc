@@ -5,6 +5,7 @@
 #include "controller/kube/resource_types.h"
 #include "controller/reconcilers/model_volumes.h"
 #include "controller/reconcilers/names.h"
+#include "controller/reconcilers/tls/pod_tls.h"
 
 namespace tidepool::reconcilers {
 namespace {
@@ -89,6 +90,7 @@ PodParts ConductorPod(const KVCachePoolSpec& spec,
   };
   AddFolder(parts, "tidepool-tmp", "/tmp", std::nullopt);
   AddModelVolumes(spec.model, parts);
+  if (spec.uses_tls) AddTls(scope.pool, kConductor, parts);
   AddApiKey(spec, scope, parts);
   return parts;
 }

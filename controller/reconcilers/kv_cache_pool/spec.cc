@@ -147,6 +147,8 @@ KVCachePoolSpec ReadKVCachePool(const std::string& name, const Json& spec,
   pool.slo = ReadSlo(reader.Object("slo"));
   pool.rebalancing = ReadRebalancing(reader.Object("rebalancing"));
   pool.network_policy = ReadNetworkPolicy(reader.Object("networkPolicy"));
+  pool.uses_tls =
+      reader.Object("tls").Choice("policy", {"SelfSigned", "Off"}, 0) == 0;
   return pool;
 }
 

@@ -66,6 +66,7 @@ struct KVCachePoolSpec {
   SloSpec slo;
   RebalancingSpec rebalancing;
   NetworkPolicySpec network_policy;
+  bool uses_tls = true;  // between the fleet's own processes
 
   // What the planner is to be told.
   scheduling::PlannerConfig PlannerConfig() const;

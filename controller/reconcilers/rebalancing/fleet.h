@@ -78,6 +78,7 @@ class FleetSource {
 };
 
 struct RoleRequest {
+  kube::ObjectKey family;
   std::string worker;   // the pod's name, for messages
   std::string address;  // host:port of its control service
   uint64_t incarnation = 0;

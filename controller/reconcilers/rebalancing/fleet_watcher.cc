@@ -96,9 +96,12 @@ ConductorSeen FromReport(const wire::WatchFleetResponse& report, TimePoint at) {
 // Shared with the calls, whose ends may come late.
 class FleetWatcher::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(FleetWatcherOptions options, const Clock& clock,
+  Impl(FleetWatcherOptions options, const Keyring& keyring, const Clock& clock,
        std::function<void(const kube::ObjectKey&)> heard)
-      : options_(options), clock_(clock), heard_(std::move(heard)) {}
+      : options_(options),
+        keyring_(keyring),
+        clock_(clock),
+        heard_(std::move(heard)) {}
 
   void Start() {
     thread_ = std::jthread([this](std::stop_token stop) {
@@ -145,6 +148,7 @@ class FleetWatcher::Impl : public std::enable_shared_from_this<Impl> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const FleetWatcherOptions options_;
+  const Keyring& keyring_;
   const Clock& clock_;
   const std::function<void(const kube::ObjectKey&)> heard_;
 
@@ -164,7 +168,8 @@ class FleetWatcher::Call final
  public:
   Call(std::shared_ptr<Impl> owner, kube::ObjectKey family, std::string uid,
        bool is_stream, std::shared_ptr<grpc::ClientContext> context,
-       const std::string& target, uint32_t interval_ms)
+       const rpc::Security& security, const std::string& target,
+       uint32_t interval_ms)
       : owner_(std::move(owner)),
         family_(std::move(family)),
         uid_(std::move(uid)),
@@ -175,8 +180,8 @@ class FleetWatcher::Call final
     // Its own connection, which goes with it; nothing is asked of proxies.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    stub_ = wire::FleetService::NewStub(grpc::CreateCustomChannel(
-        target, grpc::InsecureChannelCredentials(), arguments));
+    stub_ = wire::FleetService::NewStub(
+        security.OpenChannel(target, rpc::Component::kConductor, arguments));
     request_.set_interval_ms(interval_ms);
   }
 
@@ -346,15 +351,21 @@ void FleetWatcher::Impl::Tend() {
 }
 
 void FleetWatcher::Impl::Begin(const Beginning& beginning) {
+  const std::optional<rpc::Security> security =
+      keyring_.SecurityOf(beginning.family);
+  if (!security.has_value())
+    return Ended(beginning.family, beginning.uid, beginning.context.get(),
+                 {grpc::StatusCode::UNAVAILABLE, "no certificate yet"});
   const bool is_v6 = beginning.host.find(':') != std::string::npos;
   const std::string target =
       is_v6 ? fmt::format("ipv6:[{}]:{}", beginning.host, options_.port)
             : fmt::format("ipv4:{}:{}", beginning.host, options_.port);
   const auto interval = std::chrono::duration_cast<std::chrono::milliseconds>(
       options_.report_interval);
-  auto* const call = new Call(
-      shared_from_this(), beginning.family, beginning.uid, beginning.is_stream,
-      beginning.context, target, static_cast<uint32_t>(interval.count()));
+  auto* const call =
+      new Call(shared_from_this(), beginning.family, beginning.uid,
+               beginning.is_stream, beginning.context, *security, target,
+               static_cast<uint32_t>(interval.count()));
   call->Start();
 }
 
@@ -375,9 +386,10 @@ void FleetWatcher::Impl::Stop() {
   mutex_.Await(absl::Condition(&ended));
 }
 
-FleetWatcher::FleetWatcher(FleetWatcherOptions options, const Clock& clock,
+FleetWatcher::FleetWatcher(FleetWatcherOptions options, const Keyring& keyring,
+                           const Clock& clock,
                            std::function<void(const kube::ObjectKey&)> heard)
-    : impl_(std::make_shared<Impl>(options, clock, std::move(heard))) {
+    : impl_(std::make_shared<Impl>(options, keyring, clock, std::move(heard))) {
   impl_->Start();
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "controller/reconcilers/rebalancing/fleet.h"
+#include "controller/reconcilers/tls/keyring.h"
 #include "dataplane/base/clock.h"
 
 namespace tidepool::conductor::v1 {
@@ -37,8 +38,9 @@ struct FleetWatcherOptions {
 class FleetWatcher final : public FleetSource {
  public:
   // `heard`: the first word of a conductor, and each sample; must not block.
-  // `clock` must outlive it.
-  FleetWatcher(FleetWatcherOptions options, const Clock& clock,
+  // `keyring` says who to be for whom; it and `clock` must outlive the watcher.
+  FleetWatcher(FleetWatcherOptions options, const Keyring& keyring,
+               const Clock& clock,
                std::function<void(const kube::ObjectKey& family)> heard);
   // Ends all calls, and waits for it.
   ~FleetWatcher() override;

@@ -146,7 +146,8 @@ void Rebalancer::Ask(Context& context, const PoolState& pool,
   asked = context.now;
   const bool is_bare_v6 = pod.ip.find(':') != std::string::npos;
   parts_.roles.SetRole(
-      {.worker = pod.key.name,
+      {.family = context.observed.key,
+       .worker = pod.key.name,
        .address = is_bare_v6
                       ? fmt::format("[{}]:{}", pod.ip, kWorkerControlPort)
                       : fmt::format("{}:{}", pod.ip, kWorkerControlPort),

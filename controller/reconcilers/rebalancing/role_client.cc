@@ -25,19 +25,21 @@ struct Call {
   wire::SetRoleResponse response;
 };
 
-std::unique_ptr<wire::WorkerService::Stub> StubOf(const std::string& address) {
+std::unique_ptr<wire::WorkerService::Stub> StubOf(const rpc::Security& security,
+                                                  const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return wire::WorkerService::NewStub(grpc::CreateCustomChannel(
-      address, grpc::InsecureChannelCredentials(), arguments));
+  return wire::WorkerService::NewStub(
+      security.OpenChannel(address, rpc::Component::kWorker, arguments));
 }
 
 }  // namespace
 
 class RoleClient::Impl {
  public:
-  explicit Impl(RoleClientOptions options) : options_(options) {}
+  Impl(const Keyring& keyring, RoleClientOptions options)
+      : keyring_(keyring), options_(options) {}
   ~Impl() {
     std::list<std::shared_ptr<Call>> running;
     {
@@ -53,9 +55,15 @@ class RoleClient::Impl {
   }
 
   void Begin(const RoleRequest& asked) {
+    const std::optional<rpc::Security> security =
+        keyring_.SecurityOf(asked.family);
+    if (!security.has_value()) {
+      LOG_WARNING("{}: no certificate yet to ask it with", asked.worker);
+      return;
+    }
     auto call = std::make_shared<Call>();
     call->worker = asked.worker;
-    call->stub = StubOf(asked.address);
+    call->stub = StubOf(*security, asked.address);
     call->context.set_deadline(
         std::chrono::system_clock::now() +
         std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -102,13 +110,14 @@ class RoleClient::Impl {
     calls_.remove(call);
   }
 
+  const Keyring& keyring_;
   const RoleClientOptions options_;
   Mutex mutex_;
   std::list<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
-RoleClient::RoleClient(RoleClientOptions options)
-    : impl_(std::make_unique<Impl>(options)) {}
+RoleClient::RoleClient(const Keyring& keyring, RoleClientOptions options)
+    : impl_(std::make_unique<Impl>(keyring, options)) {}
 
 RoleClient::~RoleClient() = default;
 

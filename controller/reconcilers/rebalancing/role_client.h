@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "controller/reconcilers/rebalancing/fleet.h"
+#include "controller/reconcilers/tls/keyring.h"
 
 namespace tidepool::reconcilers {
 
@@ -18,7 +19,8 @@ struct RoleClientOptions {
 // Calls run on gRPC's threads: a worker that cannot be reached keeps nobody.
 class RoleClient final : public RoleSetter {
  public:
-  explicit RoleClient(RoleClientOptions options = {});
+  // `keyring`, which says who to be for whom, must outlive it.
+  explicit RoleClient(const Keyring& keyring, RoleClientOptions options = {});
   // Cancels what runs, and waits for it.
   ~RoleClient() override;
 

@@ -1,19 +1,20 @@
 #include "controller/reconcilers/tls/keyring.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include "controller/kube/resource_types.h"
 #include "controller/kube/writes.h"
 #include "controller/reconcilers/tls/secrets.h"
+#include "dataplane/base/clock.h"
 #include "tests/fakes/api_server.h"
+#include "tidepool/conductor/v1/fleet.grpc.pb.h"
 
 namespace tidepool::reconcilers {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr int64_t kStart = 1'800'000'000;
 
 class KeyringTest : public testing::Test {
  protected:
@@ -44,7 +45,8 @@ class KeyringTest : public testing::Test {
 
   const kube::ObjectKey kFamily{.space = "models", .name = "demo"};
   ManualClock clock_;
-  int64_t now_ = kStart;
+  // Handshakes go by the machine's clock.
+  int64_t now_ = static_cast<int64_t>(UnixSeconds());
   fakes::ApiServer server_;
   FamilyScope scope_;
   Keyring keyring_{server_, clock_,
@@ -136,6 +138,29 @@ TEST_F(KeyringTest, SecretsOfOthersAreLeftAlone) {
   EXPECT_THAT(MessageOf(status), HasSubstr("models/demo-worker-tls"));
   EXPECT_EQ(Data("demo-worker-tls"), secret["data"]);
   EXPECT_TRUE(Data("demo-tls-ca").is_null());
+}
+
+TEST_F(KeyringTest, TheFleetsPodsLetTheControllerIn) {
+  ASSERT_TRUE(Ensure().ok());
+  const auto leaf = tls::LeafFromData(Data("demo-conductor-tls"));
+  ASSERT_TRUE(leaf.has_value());
+  const auto theirs = rpc::Security::Of(*leaf);
+  ASSERT_TRUE(theirs.ok()) << theirs.status();
+  conductor::v1::FleetService::Service service;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(
+      "127.0.0.1:0", theirs->ServerCredentials({rpc::Component::kController}),
+      &port);
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  const auto stub = conductor::v1::FleetService::NewStub(
+      keyring_.SecurityOf(kFamily)->OpenChannel(
+          fmt::format("127.0.0.1:{}", port), rpc::Component::kConductor, {}));
+  grpc::ClientContext context;
+  const auto reader = stub->WatchFleet(&context, {});
+  // The call arrives, which is all that this service can do with it.
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(KeyringTest, AFleetWithoutTlsIsCalledInPlainText) {

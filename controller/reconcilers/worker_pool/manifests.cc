@@ -8,6 +8,7 @@
 #include "controller/reconcilers/model_volumes.h"
 #include "controller/reconcilers/names.h"
 #include "controller/reconcilers/quantity.h"
+#include "controller/reconcilers/tls/pod_tls.h"
 #include "dataplane/base/digest.h"
 
 namespace tidepool::reconcilers {
@@ -111,6 +112,7 @@ PodParts WorkerPod(const WorkerPoolSpec& spec, const WorkerContext& context) {
   AddFolder(parts, "tidepool-tmp", "/tmp", std::nullopt);
   AddModelVolumes(context.family->model, parts);
   AddPerfModel(context.family->engine, parts);
+  if (context.family->uses_tls) AddTls(scope.pool, kWorker, parts);
   return parts;
 }
 
