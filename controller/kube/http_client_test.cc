@@ -40,6 +40,12 @@ std::string StatusBody(int code, const std::string& reason) {
 // What the server was asked, for one answer per request.
 class HttpClientTest : public ::testing::Test {
  protected:
+  // The server's threads use what tests and fixtures hold.
+  void TearDown() override {
+    client_.reset();
+    server_.reset();
+  }
+
   void Serve(TestServer::Handler handler) {
     server_ = std::make_unique<TestServer>(std::move(handler));
     client_ = Connect({.server = server_->url()});
