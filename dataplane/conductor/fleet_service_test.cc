@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "dataplane/rpc/certificate_test_util.h"
 #include "tidepool/conductor/v1/fleet.grpc.pb.h"
 
 namespace tidepool::conductor {
@@ -103,6 +104,36 @@ TEST_F(ControlServerTest, APortInUseIsSaid) {
                            [] { return v1::WatchFleetResponse(); });
   ASSERT_FALSE(other.ok());
   EXPECT_EQ(other.status().code(), Code::kAlreadyExists);
+}
+
+TEST(ControlServerTlsTest, ControllersAloneMayWatch) {
+  using rpc::Component;
+  const rpc::KeyPair ca = rpc::TestCa();
+  const auto member = [&](Component component) {
+    return *rpc::Security::Of(rpc::TestMaterial(ca, rpc::TestRole(component)));
+  };
+  const auto server = ControlServer::Start(
+      {.security = member(Component::kConductor)}, Clock::Monotonic(),
+      [] { return v1::WatchFleetResponse(); });
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto gets_a_report = [&](const rpc::Security& security) {
+    const auto stub = v1::FleetService::NewStub(
+        security.OpenChannel(fmt::format("127.0.0.1:{}", (*server)->port()),
+                             Component::kConductor, {}));
+    grpc::ClientContext context;
+    v1::WatchFleetRequest request;
+    request.set_interval_ms(60'000);
+    v1::WatchFleetResponse report;
+    const auto reader = stub->WatchFleet(&context, request);
+    const bool spoke = reader->Read(&report);
+    context.TryCancel();
+    reader->Finish();
+    return spoke;
+  };
+  EXPECT_TRUE(gets_a_report(member(Component::kController)));
+  EXPECT_FALSE(gets_a_report(member(Component::kWorker)));
+  EXPECT_FALSE(gets_a_report(member(Component::kConductor)));
+  EXPECT_FALSE(gets_a_report(rpc::Security()));
 }
 
 }  // namespace
