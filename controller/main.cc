@@ -1,5 +1,6 @@
 // tidepool-controller: the operator.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +9,9 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "controller/check_uninstall.h"
 #include "controller/kube/client_config.h"
 #include "controller/kube/event_recorder.h"
 #include "controller/kube/http_client.h"
@@ -178,7 +181,36 @@ class Controller {
   std::unique_ptr<runtime::Manager> manager_;  // ends before what it runs
 };
 
+// 0: nothing of ours is left. Tells what is, for whoever reads the Job's log.
+int CheckUninstall(const ControllerOptions& options) {
+  const auto remaining = [&]() -> StatusOr<std::vector<std::string>> {
+    ASSIGN_OR_RETURN(const kube::ClientConfig config,
+                     kube::DefaultClientConfig(options.kubeconfig));
+    ASSIGN_OR_RETURN(const std::unique_ptr<kube::HttpClient> client,
+                     kube::HttpClient::Create(config));
+    return RemainingResources(*client, options.watch_namespace);
+  }();
+  if (!remaining.ok()) {
+    LOG_ERROR("{}", MessageOf(remaining.status()));
+    return kExitFailed;
+  }
+  if (remaining->empty()) return 0;
+  fmt::print(stderr,
+             "refused: nobody would look after these resources; delete them "
+             "first:\n");
+  for (const std::string& each : *remaining) fmt::print(stderr, "{}\n", each);
+  return kExitFailed;
+}
+
+// Many threads parse a little now and then: with an arena for each of them the
+// free memory would be several times what is in use.
+void KeepMemorySmall() {
+  mallopt(M_ARENA_MAX, 2);
+  mallopt(M_TRIM_THRESHOLD, 256 << 10);
+}
+
 int Run(const ControllerOptions& options) {
+  KeepMemorySmall();
   const sigset_t signals = BlockTerminationSignals();
   auto controller = Controller::Create(options);
   Status started = controller.status();
@@ -210,5 +242,6 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "tidepool-controller: {}\n", MessageOf(status));
     return controller::kExitUsage;
   }
-  return controller::Run(**options);
+  return (*options)->check_uninstall ? controller::CheckUninstall(**options)
+                                     : controller::Run(**options);
 }

@@ -29,6 +29,9 @@ StatusOr<std::optional<ControllerOptions>> ParseControllerOptions(
   set.AddString("lease-name", options.lease_name, "of the Lease");
   set.AddInt("reconcile-threads", options.reconcile_threads, {1, 64},
              "fleets that are reconciled at once");
+  set.AddBool("check-uninstall", options.check_uninstall,
+              "instead of running, name the resources that are left and fail "
+              "if there are any");
   set.AddChoice("log-level", options.log.level,
                 {"trace", "debug", "info", "warning", "error", "off"},
                 "least severe message to log");

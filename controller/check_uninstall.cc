@@ -1,0 +1,31 @@
+#include "controller/check_uninstall.h"
+
+#include "controller/kube/resource_types.h"
+
+namespace tidepool::controller {
+
+StatusOr<std::vector<std::string>> RemainingResources(
+    kube::Client& client, const std::string& space) {
+  std::vector<std::string> remaining;
+  for (const kube::ResourceType* type :
+       {&kube::kKVCachePool, &kube::kPrefillPool, &kube::kDecodePool}) {
+    const auto name = [&](const kube::Json& object) {
+      const kube::Json metadata = object.value("metadata", kube::Json());
+      remaining.push_back(fmt::format("{} {}/{}", type->kind,
+                                      metadata.value("namespace", ""),
+                                      metadata.value("name", "")));
+    };
+    StatusOr<std::string> listed =
+        client.List(*type, {.space = space}, [&](kube::Json& o) { name(o); });
+    if (listed.status().code() == Code::kOutOfRange) {
+      // The pages grew too old; what was named twice still remains.
+      listed =
+          client.List(*type, {.space = space}, [&](kube::Json& o) { name(o); });
+    }
+    if (!listed.ok() && listed.status().code() != Code::kNotFound)
+      return listed.status();
+  }
+  return remaining;
+}
+
+}  // namespace tidepool::controller
