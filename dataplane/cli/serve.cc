@@ -19,9 +19,6 @@ struct ServeConfig : ModelOptions, EngineOptions, EdgeOptions, ProcessOptions {
   int64_t stabilization_s = 60;
 };
 
-constexpr const char* kElasticOptions[] = {"ttft-slo-ms", "tbt-slo-ms",
-                                           "rebalance-stabilization"};
-
 void AddOptions(OptionSet& set, ServeConfig& config) {
   set.AddInt("prefill", config.prefill, {0, 64},
              "prefill workers; 0: decode workers do both");
@@ -69,12 +66,12 @@ int64_t ThreadsPerWorker(const ServeConfig& config) {
 }
 
 // Nullopt without --elastic.
-StatusOr<std::optional<ElasticConfig>> ElasticFrom(const OptionSet& set,
-                                                   const ServeConfig& config) {
+StatusOr<std::optional<ElasticConfig>> ElasticFrom(const ServeConfig& config) {
   if (!config.elastic) {
-    for (const char* name : kElasticOptions)
-      if (set.WasSet(name))
-        return InvalidArgument("--{}: is for --elastic only", name);
+    if (config.ttft_slo_ms > 0 || config.tbt_slo_ms > 0)
+      return InvalidArgument(
+          "--{}: nothing follows it without --elastic",
+          config.ttft_slo_ms > 0 ? "ttft-slo-ms" : "tbt-slo-ms");
     return std::optional<ElasticConfig>();
   }
   if (config.prefill < 1 || config.prefill + config.decode < 3)
@@ -103,7 +100,7 @@ StatusOr<int> Serve(int argc, const char* const* argv) {
   if (outcome == OptionSet::Outcome::kExit) return 0;
   RETURN_IF_ERROR(Validate(config));
   ASSIGN_OR_RETURN(const std::optional<ElasticConfig> elastic,
-                   ElasticFrom(set, config));
+                   ElasticFrom(config));
   config.threads = ThreadsPerWorker(config);
   RETURN_IF_ERROR(RunFleet({.prefill = config.prefill,
                             .decode = config.decode,

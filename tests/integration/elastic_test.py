@@ -177,7 +177,7 @@ class ElasticTest(unittest.TestCase):
                 (["--elastic"], "of 1 prefill and 1 decode workers none"),
                 (["--elastic", "--prefill", "0", "--decode", "5"],
                  "of 0 prefill and 5 decode workers none"),
-                (["--tbt-slo-ms", "50"], "--tbt-slo-ms: is for --elastic only"),
+                (["--tbt-slo-ms", "50"], "--tbt-slo-ms: nothing follows"),
                 (["--elastic", "--rebalance-stabilization", "0"],
                  "--rebalance-stabilization")):
             result = subprocess.run(
