@@ -206,6 +206,7 @@ void LeaderElectorCore::Acquired(const Call& call, TimePoint now,
   if (now - call.sent >= options_.renew_deadline) return Schedule(now);
   held_ = true;
   term_ = call.transitions;
+  if (stopping_) return;  // only to be released
   leading_until_ = call.sent + options_.renew_deadline;
   next_call_ = call.sent + options_.renew_interval;
 }

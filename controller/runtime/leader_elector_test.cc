@@ -125,6 +125,21 @@ TEST_F(LeaderElectorTest, AReleasedLeaseIsTakenByTheNextPoll) {
   EXPECT_TRUE(Leads(b));
 }
 
+TEST_F(LeaderElectorTest, ALeaseAcquiredWhileStoppingIsOnlyReleased) {
+  LeaderElectorCore a = Make("a");
+  const auto get = a.Next(now_, kUnix);
+  a.Ended(*get, now_, server_.Do(*get));
+  const auto create = a.Next(now_, kUnix);
+  const auto made = server_.Do(*create);
+  a.Stop();
+  a.Ended(*create, now_, made);
+  EXPECT_FALSE(Leads(a));
+  EXPECT_FALSE(a.stopped());
+  Run(a);
+  EXPECT_TRUE(a.stopped());
+  EXPECT_EQ(server_.lease()->holder, "");
+}
+
 TEST_F(LeaderElectorTest, ALeaderWithoutServerStopsBeforeOthersStart) {
   LeaderElectorCore a = Make("a");
   Run(a);
