@@ -5,6 +5,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "dataplane/base/file.h"
 #include "dataplane/rpc/certificate_test_util.h"
 #include "tidepool/worker/v1/worker.grpc.pb.h"
@@ -259,6 +261,39 @@ TEST_F(RotationTest, AStreamOutlivesTheReplacementOfEverything) {
   EXPECT_TRUE(echo());
   EXPECT_TRUE(stream->WritesDone());
   EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(RotationTest, FoldersAreReplacedAsKubeletsDoIt) {
+  // Files are links through a link to a folder, and that link alone changes.
+  namespace fs = std::filesystem;
+  const fs::path root = testing::TempDir() + "rpc_rotation_test_mount";
+  fs::remove_all(root);
+  const auto point = [&](const char* version, const TlsMaterial& material) {
+    fs::create_directories(root / version);
+    for (const auto& [name, content] :
+         {std::pair{"cert", &material.certificate},
+          std::pair{"key", &material.key},
+          std::pair{"ca", &material.authorities}})
+      EXPECT_TRUE(
+          WriteFileAtomically((root / version / name).string(), *content).ok());
+    fs::create_directory_symlink(version, root / "..next");
+    fs::rename(root / "..next", root / "..data");
+  };
+  point("..first", TestMaterial(ca_, TestRole(Component::kWorker)));
+  for (const char* name : {"cert", "key", "ca"})
+    fs::create_symlink(fs::path("..data") / name, root / name);
+  const auto worker = Security::Load({.tls_cert = (root / "cert").string(),
+                                      .tls_key = (root / "key").string(),
+                                      .tls_ca = (root / "ca").string()},
+                                     Component::kWorker, UnixNow());
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  const Server server(worker->ServerCredentials({Component::kConductor}));
+  const KeyPair second = TestCa();
+  const Security newcomer =
+      SecurityOf(TestMaterial(second, TestRole(Component::kConductor)));
+  EXPECT_FALSE(Call(server, newcomer).ok());
+  point("..second", TestMaterial(second, TestRole(Component::kWorker)));
+  EXPECT_TRUE(Becomes(true, server, newcomer));
 }
 
 TEST_F(RotationTest, FilesThatDoNotFitServeNobodyUntilTheyDo) {
