@@ -57,14 +57,37 @@ class SessionRegistryTest : public testing::Test {
            }},
       kMaxSessions,
       kMaxQueued};
-  WorkerService service_{sessions_, [] {
-                           wire::DescribeResponse description;
-                           description.set_ready(true);
-                           return description;
-                         }};
+  WorkerService service_{
+      sessions_,
+      [] {
+        wire::DescribeResponse description;
+        description.set_ready(true);
+        return description;
+      },
+      [](const wire::SetRoleRequest& request, WorkerService::RoleReply reply) {
+        if (request.role() != wire::ROLE_PREFILL)
+          return reply(FailedPrecondition("only prefill"));
+        wire::RoleState state;
+        state.set_role(request.role());
+        reply(state);
+      }};
   std::unique_ptr<wire::WorkerService::Stub> stub_;
   std::unique_ptr<grpc::Server> server_;
 };
+
+TEST_F(SessionRegistryTest, PassesRolesOnAndTheirRefusals) {
+  wire::SetRoleRequest request;
+  request.set_role(wire::ROLE_PREFILL);
+  wire::SetRoleResponse response;
+  grpc::ClientContext taken;
+  ASSERT_TRUE(stub_->SetRole(&taken, request, &response).ok());
+  EXPECT_EQ(response.state().role(), wire::ROLE_PREFILL);
+  request.set_role(wire::ROLE_DECODE);
+  grpc::ClientContext refused;
+  const grpc::Status status = stub_->SetRole(&refused, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(status.error_message(), "set role: only prefill");
+}
 
 TEST_F(SessionRegistryTest, SendsInOrderWhatIsQueuedBeforeItEnds) {
   grpc::ClientContext context;
