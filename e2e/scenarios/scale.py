@@ -2,7 +2,7 @@
 what they were, and re-applying the manifests moves nothing."""
 
 from framework import oracle
-from framework.waiting import always
+from framework.waiting import always, eventually
 
 
 def run(context):
@@ -14,6 +14,7 @@ def run(context):
                                ("prefill", 1)):
             fleet.scale(role, replicas)
             fleet.wait_ready()
+        eventually("streams to end", lambda: len(load.streams) >= 20, 120)
     load.expect_exact(at_least=20)
 
     before = fleet.uids()

@@ -1,6 +1,8 @@
 """`helm uninstall` is refused while there are fleets, and names them;
 afterwards only the custom resource definitions remain."""
 
+import json
+
 from framework.cluster import CommandFailed
 from framework.context import SYSTEM
 from framework.waiting import eventually
@@ -39,7 +41,11 @@ def run(context):
             f"the refusal does not name {fleet.namespace}/{name}:\n{told}"
     assert fleet.uids() == pods, "the refusal cost a pod"
     # Helm calls the release "uninstalling" then; this makes it whole again.
-    cluster.helm("rollback", "tidepool", "--namespace", SYSTEM, "--wait")
+    revision = json.loads(cluster.helm(
+        "history", "tidepool", "--namespace", SYSTEM,
+        "--output", "json"))[-1]["revision"]
+    cluster.helm("rollback", "tidepool", str(revision), "--namespace", SYSTEM,
+                 "--wait")
 
     fleet.delete()
     cluster.helm("uninstall", "tidepool", "--namespace", SYSTEM, "--wait")
