@@ -13,7 +13,8 @@ OBJECTS = {
     "services": {"demo-conductor", "demo-prefill", "demo-decode"},
     "poddisruptionbudgets": {"demo-conductor", "demo-prefill", "demo-decode"},
     "networkpolicies": {"demo-conductor", "demo-worker"},
-    "secrets": {"demo-api-key"},
+    "secrets": {"demo-api-key", "demo-tls-ca", "demo-conductor-tls",
+                "demo-worker-tls"},
     "serviceaccounts": {"demo-conductor", "demo-worker", "default"},
 }
 IDLE_SECONDS = 20
