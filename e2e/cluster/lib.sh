@@ -94,7 +94,8 @@ wait_for() { # SECONDS WHAT PROGRAM COMMAND...
   local seconds=$1 what=$2 program=$3 end=$((SECONDS + $1)) why=
   shift 3
   until timeout 10 "$@" >"$work/log/wait" 2>&1; do
-    if ! alive "$program"; then
+    # A command line is empty for a moment while a process turns into the next.
+    if ! alive "$program" && sleep 0.5 && ! alive "$program"; then
       why="$program has ended"
     elif ((SECONDS >= end)); then
       why="not in $seconds s"
