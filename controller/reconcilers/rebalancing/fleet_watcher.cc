@@ -21,6 +21,13 @@ namespace wire = conductor::v1;
 using worker::v1::Role;
 
 constexpr Duration kTick = std::chrono::milliseconds(250);
+
+// What holds the channel of a call. It must not end on gRPC's own threads: the
+// process's last channel with callbacks joins those threads.
+struct Connection {
+  std::unique_ptr<wire::FleetService::Stub> stub;
+  std::shared_ptr<grpc::ClientContext> context;
+};
 constexpr int kReportBytesMax = 16 << 20;
 
 std::optional<WorkerRole> FromWire(Role role) {
@@ -120,7 +127,7 @@ class FleetWatcher::Impl : public std::enable_shared_from_this<Impl> {
              const grpc::ClientContext* call,
              const wire::WatchFleetResponse& report);
   void Ended(const kube::ObjectKey& family, const std::string& uid,
-             const grpc::ClientContext* call, const grpc::Status& status);
+             Connection connection, const grpc::Status& status);
 
  private:
   struct Watched {
@@ -157,6 +164,8 @@ class FleetWatcher::Impl : public std::enable_shared_from_this<Impl> {
   // Calls of conductors that are followed no more, until they have ended.
   std::vector<std::shared_ptr<grpc::ClientContext>> orphans_
       ABSL_GUARDED_BY(mutex_);
+  // Of calls that have ended, until the next tick.
+  std::vector<Connection> ended_ ABSL_GUARDED_BY(mutex_);
   size_t streams_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t samples_ ABSL_GUARDED_BY(mutex_) = 0;
   std::jthread thread_;
@@ -174,19 +183,20 @@ class FleetWatcher::Call final
         family_(std::move(family)),
         uid_(std::move(uid)),
         is_stream_(is_stream),
-        context_(std::move(context)) {
+        connection_{.stub = {}, .context = std::move(context)} {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kReportBytesMax);
     // Its own connection, which goes with it; nothing is asked of proxies.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    stub_ = wire::FleetService::NewStub(
+    connection_.stub = wire::FleetService::NewStub(
         security.OpenChannel(target, rpc::Component::kConductor, arguments));
     request_.set_interval_ms(interval_ms);
   }
 
   void Start() {
-    stub_->async()->WatchFleet(context_.get(), &request_, this);
+    connection_.stub->async()->WatchFleet(connection_.context.get(), &request_,
+                                          this);
     StartRead(&report_);
     StartCall();
   }
@@ -195,15 +205,16 @@ class FleetWatcher::Call final
   void OnReadDone(bool ok) override {
     if (!ok) return;
     const bool go_on =
-        owner_->Heard(family_, uid_, context_.get(), report_) && is_stream_;
+        owner_->Heard(family_, uid_, connection_.context.get(), report_) &&
+        is_stream_;
     if (go_on) {
       StartRead(&report_);
     } else {
-      context_->TryCancel();
+      connection_.context->TryCancel();
     }
   }
   void OnDone(const grpc::Status& status) override {
-    owner_->Ended(family_, uid_, context_.get(), status);
+    owner_->Ended(family_, uid_, std::move(connection_), status);
     delete this;
   }
 
@@ -211,8 +222,7 @@ class FleetWatcher::Call final
   const kube::ObjectKey family_;
   const std::string uid_;
   const bool is_stream_;
-  const std::shared_ptr<grpc::ClientContext> context_;
-  std::unique_ptr<wire::FleetService::Stub> stub_;
+  Connection connection_;
   wire::WatchFleetRequest request_;
   wire::WatchFleetResponse report_;
 };
@@ -288,11 +298,12 @@ bool FleetWatcher::Impl::Heard(const kube::ObjectKey& family,
 }
 
 void FleetWatcher::Impl::Ended(const kube::ObjectKey& family,
-                               const std::string& uid,
-                               const grpc::ClientContext* call,
+                               const std::string& uid, Connection connection,
                                const grpc::Status& status) {
   const TimePoint now = clock_.Now();
+  const grpc::ClientContext* const call = connection.context.get();
   const MutexLock lock(&mutex_);
+  ended_.push_back(std::move(connection));
   std::erase_if(orphans_,
                 [call](const auto& orphan) { return orphan.get() == call; });
   Watched* const watched = Find(family, uid);
@@ -326,9 +337,11 @@ bool FleetWatcher::Impl::IsOver(const Watched& watched, TimePoint now) const {
 void FleetWatcher::Impl::Tend() {
   std::vector<Beginning> beginnings;
   std::vector<std::shared_ptr<grpc::ClientContext>> over;
+  std::vector<Connection> ended;
   const TimePoint now = clock_.Now();
   {
     const MutexLock lock(&mutex_);
+    ended.swap(ended_);
     for (auto& [family, conductors] : families_) {
       for (auto& [uid, watched] : conductors) {
         if (IsOver(watched, now)) over.push_back(watched.call);
@@ -354,7 +367,8 @@ void FleetWatcher::Impl::Begin(const Beginning& beginning) {
   const std::optional<rpc::Security> security =
       keyring_.SecurityOf(beginning.family);
   if (!security.has_value())
-    return Ended(beginning.family, beginning.uid, beginning.context.get(),
+    return Ended(beginning.family, beginning.uid,
+                 {.stub = {}, .context = beginning.context},
                  {grpc::StatusCode::UNAVAILABLE, "no certificate yet"});
   const bool is_v6 = beginning.host.find(':') != std::string::npos;
   const std::string target =
@@ -382,8 +396,10 @@ void FleetWatcher::Impl::Stop() {
   const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return orphans_.empty();
   };
+  std::vector<Connection> last;
   const MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(&ended));
+  last.swap(ended_);
 }
 
 FleetWatcher::FleetWatcher(FleetWatcherOptions options, const Keyring& keyring,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <list>
+#include <vector>
 
 #include "dataplane/base/log.h"
 #include "dataplane/base/mutex.h"
@@ -41,12 +42,14 @@ class RoleClient::Impl {
   Impl(const Keyring& keyring, RoleClientOptions options)
       : keyring_(keyring), options_(options) {}
   ~Impl() {
-    std::list<std::shared_ptr<Call>> running;
+    std::vector<Call*> running;
     {
       const MutexLock lock(&mutex_);
-      running = calls_;
+      for (Call& call : calls_) running.push_back(&call);
     }
-    for (const auto& call : running) call->context.TryCancel();
+    // Outside the lock: gRPC may call back from within. They stay until this
+    // ends, in one list or the other.
+    for (Call* const call : running) call->context.TryCancel();
     const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return calls_.empty();
     };
@@ -61,14 +64,15 @@ class RoleClient::Impl {
       LOG_WARNING("{}: no certificate yet to ask it with", asked.worker);
       return;
     }
-    auto call = std::make_shared<Call>();
-    call->worker = asked.worker;
-    call->stub = StubOf(*security, asked.address);
-    call->context.set_deadline(
+    std::list<Call> begun(1), ended;
+    Call& call = begun.front();
+    call.worker = asked.worker;
+    call.stub = StubOf(*security, asked.address);
+    call.context.set_deadline(
         std::chrono::system_clock::now() +
         std::chrono::duration_cast<std::chrono::milliseconds>(
             options_.deadline));
-    wire::SetRoleRequest& request = call->request;
+    wire::SetRoleRequest& request = call.request;
     request.set_role(asked.role == WorkerRole::kPrefill ? wire::ROLE_PREFILL
                                                         : wire::ROLE_DECODE);
     request.mutable_epoch()->set_term(asked.term);
@@ -81,39 +85,42 @@ class RoleClient::Impl {
         0, kDrainMsMax)));
     {
       const MutexLock lock(&mutex_);
+      ended.swap(ended_);
       if (calls_.size() >= options_.calls_max) {
         LOG_WARNING("too many role changes under way: {} waits", asked.worker);
         return;
       }
-      calls_.push_back(call);
+      calls_.splice(calls_.end(), begun);
     }
-    Call& started = *call;
-    started.stub->async()->SetRole(
-        &started.context, &started.request, &started.response,
-        [this, call = std::move(call)](const grpc::Status& status) {
-          End(call, status);
-        });
+    call.stub->async()->SetRole(
+        &call.context, &call.request, &call.response,
+        [this, &call](const grpc::Status& status) { End(call, status); });
   }
 
  private:
-  void End(const std::shared_ptr<Call>& call, const grpc::Status& status) {
-    const wire::SetRoleRequest& request = call->request;
+  void End(const Call& call, const grpc::Status& status) {
+    const wire::SetRoleRequest& request = call.request;
     if (status.ok()) {
-      LOG_INFO("{}: asked to become {} (epoch {}.{})", call->worker,
+      LOG_INFO("{}: asked to become {} (epoch {}.{})", call.worker,
                wire::Role_Name(request.role()), request.epoch().term(),
                request.epoch().sequence());
     } else {
-      LOG_WARNING("{}: asked to become {}: {}", call->worker,
+      LOG_WARNING("{}: asked to become {}: {}", call.worker,
                   wire::Role_Name(request.role()), status.error_message());
     }
     const MutexLock lock(&mutex_);
-    calls_.remove(call);
+    const auto found = std::ranges::find(
+        calls_, &call, [](const Call& running) { return &running; });
+    ended_.splice(ended_.end(), calls_, found);
   }
 
   const Keyring& keyring_;
   const RoleClientOptions options_;
   Mutex mutex_;
-  std::list<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
+  std::list<Call> calls_ ABSL_GUARDED_BY(mutex_);
+  // They end on the threads that ask: the process's last channel with
+  // callbacks joins gRPC's own threads.
+  std::list<Call> ended_ ABSL_GUARDED_BY(mutex_);
 };
 
 RoleClient::RoleClient(const Keyring& keyring, RoleClientOptions options)
