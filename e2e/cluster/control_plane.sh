@@ -33,6 +33,10 @@ rules:
 YAML
 }
 
+# Thousands of simulated pods are not to wait for clients' own limits.
+fast_clients=()
+((simulated == 0)) || fast_clients=(--kube-api-qps=1000 --kube-api-burst=2000)
+
 start_control_plane() {
   local etcd=http://127.0.0.1:$etcd_port
   start etcd "$place" "$bin/etcd" --data-dir "$work/etcd" \
@@ -75,7 +79,8 @@ start_control_plane() {
     "${loopback_only[@]}"
   wait_for 60 "the API server's readiness" kube-apiserver \
     "${kubectl[@]}" get --raw /readyz
-  # A node is lost after 16 s, not 50: scenarios wait for it.
+  # Scenarios wait for it: a node is lost after 16 s, not 50, and autoscalers
+  # look every 5 s, not 15.
   start kube-controller-manager "$place" "$bin/kube-controller-manager" \
     --kubeconfig="$work/controller-manager.conf" \
     --root-ca-file="$work/pki/ca.crt" \
@@ -85,7 +90,8 @@ start_control_plane() {
     --cluster-signing-key-file="$work/pki/ca.key" \
     --allocate-node-cidrs=false --leader-elect=false \
     --bind-address=127.0.0.1 --secure-port="$manager_port" \
-    --node-monitor-period=2s --node-monitor-grace-period=16s
+    --node-monitor-period=2s --node-monitor-grace-period=16s \
+    --horizontal-pod-autoscaler-sync-period=5s "${fast_clients[@]}"
   # Pods are refused until their namespace has its account.
   wait_for 60 "the default service account" kube-controller-manager \
     "${kubectl[@]}" -n default get serviceaccount default
@@ -93,7 +99,21 @@ start_control_plane() {
 
 start_scheduler() {
   start kube-scheduler "$place" "$bin/kube-scheduler" \
-    --kubeconfig="$work/scheduler.conf" --leader-elect=false
+    --kubeconfig="$work/scheduler.conf" --leader-elect=false \
+    --bind-address=127.0.0.1 --secure-port="$scheduler_port" \
+    "${fast_clients[@]}"
+}
+
+# Nodes without kubelets: kwok plays them.
+start_simulated_nodes() {
+  start kwok - "$bin/kwok" --kubeconfig="$work/admin.conf" \
+    --manage-all-nodes=true --server-address="127.0.0.1:$kwok_port"
+  local i
+  for ((i = 1; i <= simulated; ++i)); do
+    sed "s/NAME/n$i/" "$here/simulated_node.yaml"
+  done | "${kubectl[@]}" apply -f - >/dev/null
+  wait_for 120 "readiness of every simulated node" kwok \
+    "${kubectl[@]}" wait --for=condition=Ready nodes --all --timeout=5s
 }
 
 # Cluster DNS beside the control plane: Service and EndpointSlice lead there.

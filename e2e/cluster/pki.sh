@@ -56,8 +56,9 @@ $service.svc.cluster.local"
   make_certificate front-proxy /CN=front-proxy-client front-proxy-ca
   make_user admin /O=system:masters/CN=admin
   make_user controller-manager /CN=system:kube-controller-manager
-  if ((nodes > 0)); then
+  ((nodes + simulated == 0)) ||
     make_user scheduler /CN=system:kube-scheduler
+  if ((nodes > 0)); then
     make_user proxy /CN=system:kube-proxy
     make_user dns /CN=cluster-dns
   fi

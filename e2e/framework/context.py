@@ -5,12 +5,13 @@ import pathlib
 import secrets
 import shutil
 
-from .cluster import ROOT
+from .cluster import ROOT, restarts
 from .fleet import Fleet
 from .oracle import Oracle
 
 CHART = ROOT / "helm/tidepool"
 SYSTEM = "tidepool-system"
+CONTROLLER = "app.kubernetes.io/component=controller"
 
 
 class Context:
@@ -45,6 +46,17 @@ class Context:
 
     def close(self):
         self.oracle.close()
+
+    def controller_restarts(self):
+        """{uid of a controller's pod: its restarts}."""
+        return {pod["metadata"]["uid"]: restarts(pod)
+                for pod in self.cluster.list(
+                    "pods", SYSTEM, labelSelector=CONTROLLER)}
+
+    def expect_no_crash(self, before):
+        for uid, count in self.controller_restarts().items():
+            assert count <= before.get(uid, 0), \
+                f"the controller was restarted {count} times"
 
     # --- called by stories ---
 

@@ -38,9 +38,10 @@ class Fleet:
         self._forward = None
 
     def _pool(self, replicas, spec):
-        return merged({"kvCachePoolRef": {"name": self.name},
-                       "replicas": replicas, "resources": RESOURCES},
-                      spec or {})
+        """`replicas` None: not stated, somebody else's business."""
+        stated = {} if replicas is None else {"replicas": replicas}
+        return merged({"kvCachePoolRef": {"name": self.name}, **stated,
+                       "resources": RESOURCES}, spec or {})
 
     # --- what the user writes ---
 
@@ -48,7 +49,7 @@ class Fleet:
         kinds = [("KVCachePool", self.name, self.spec)]
         for role, kind in (("prefill", "PrefillPool"),
                            ("decode", "DecodePool")):
-            if self.pools[role]["replicas"] > 0:
+            if self.pools[role].get("replicas", 1) > 0:
                 kinds.append((kind, f"{self.name}-{role}", self.pools[role]))
         return [{"apiVersion": API, "kind": kind, "metadata": {"name": name},
                  "spec": spec} for kind, name, spec in kinds]
@@ -115,10 +116,11 @@ class Fleet:
         def ready():
             problem = self._not_ready(self.resource(), "KVCachePool")
             for role, spec in self.pools.items():
-                if problem or spec["replicas"] == 0:
+                if problem or spec.get("replicas") == 0:
                     continue
-                problem = self._not_ready(self.pool(role), role) or \
-                    self._pods_missing(role, spec["replicas"])
+                pool = self.pool(role)
+                problem = self._not_ready(pool, role) or \
+                    self._pods_missing(role, pool["spec"]["replicas"])
             if problem:
                 raise AssertionError(problem)
             return True

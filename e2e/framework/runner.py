@@ -82,8 +82,11 @@ def tell(tier, name, context):
     problem = figures = None
     context.begin(name)
     try:
-        story = importlib.import_module(f"scenarios.{name}").run
-        figures = limited(STORY_SECONDS_MAX[tier], story, context)
+        story = importlib.import_module(f"scenarios.{name}")
+        before = context.controller_restarts()
+        figures = limited(STORY_SECONDS_MAX[tier], story.run, context)
+        if name not in scenarios.KILL_CONTROLLERS:
+            context.expect_no_crash(before)
     except Exception as error:  # a story's failure, told below
         problem = f"{type(error).__name__}: {error}"
         (OUT / name).mkdir(parents=True, exist_ok=True)

@@ -11,9 +11,12 @@ TIERS = {
     "core": ["install", "claim", "scale", "kills", "rollout",
              "controller_upgrade", "drain", "node_lost", "api_away",
              "network_policy", "roles", "overload", "uninstall"],
-    "full": ["api_away_long"],
+    "full": ["autoscale", "api_away_long"],
 }
 # These stop programs of the cluster, signal containers or cut the network:
 # only on our own.
 LOCAL_ONLY = {"reconcile", "election", "claim", "kills", "node_lost",
-              "api_away", "api_away_long", "network_policy"}
+              "api_away", "api_away_long", "network_policy",
+              "autoscale"}
+# In all others, a controller that was restarted has crashed.
+KILL_CONTROLLERS = {"kills"}

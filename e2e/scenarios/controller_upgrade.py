@@ -1,12 +1,12 @@
 """Upgrading the chart changes the controller and no pod of a fleet."""
 
 from framework import oracle
-from framework.context import SYSTEM
+from framework.context import CONTROLLER, SYSTEM
 
 
 def controller_images(cluster):
     return {pod["spec"]["containers"][0]["image"] for pod in cluster.list(
-        "pods", SYSTEM, labelSelector="app.kubernetes.io/component=controller")
+        "pods", SYSTEM, labelSelector=CONTROLLER)
         if "deletionTimestamp" not in pod["metadata"]}
 
 

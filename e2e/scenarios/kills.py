@@ -5,7 +5,7 @@ the streams it held; the controller's costs none."""
 import time
 
 from framework import oracle
-from framework.context import SYSTEM
+from framework.context import CONTROLLER, SYSTEM
 from framework.waiting import eventually
 
 CLIENTS = 6
@@ -30,9 +30,7 @@ def kill_worker(context, fleet, role, load):
 def kill_controller(context, fleet):
     """Seconds until a change is carried out again."""
     cluster = context.cluster
-    for pod in cluster.list(
-            "pods", SYSTEM,
-            labelSelector="app.kubernetes.io/component=controller"):
+    for pod in cluster.list("pods", SYSTEM, labelSelector=CONTROLLER):
         cluster.signal(pod)
     begin = time.monotonic()
     fleet.scale("decode", 3)
