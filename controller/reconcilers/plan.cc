@@ -29,9 +29,12 @@ void Plan::RequeueAfter(Duration delay) {
 }
 
 void Plan::NoteApplied(const Status& applied) {
-  if (applied.ok()) return;
-  // Somebody was faster; the next attempt will see what they did.
-  if (applied.code() == Code::kAborted) return;
+  // Somebody was faster, or we lead no more, or it may have worked: whoever
+  // looks next will see.
+  if (applied.ok() || applied.code() == Code::kAborted ||
+      applied.code() == Code::kCancelled ||
+      applied.code() == Code::kDeadlineExceeded)
+    return;
   Condition* const degraded = FindCondition("Degraded");
   if (degraded == nullptr) return;
   *degraded = {"Degraded", true, "ApplyFailed",
