@@ -123,12 +123,14 @@ void OrderMarks(std::vector<int32_t>& points) {
     return utf8proc_get_property(point)->combining_class;
   };
   const auto is_mark = [&](int32_t point) { return mark_class(point) != 0; };
+  const auto by_class = [&](int32_t a, int32_t b) {
+    return mark_class(a) < mark_class(b);
+  };
   for (auto start = points.begin(); start != points.end();) {
     start = std::find_if(start, points.end(), is_mark);
     const auto end = std::find_if_not(start, points.end(), is_mark);
-    const std::ranges::subrange run(start, end);
-    if (!std::ranges::is_sorted(run, {}, mark_class)) {
-      std::ranges::stable_sort(run, {}, mark_class);
+    if (!std::is_sorted(start, end, by_class)) {
+      std::stable_sort(start, end, by_class);
     }
     start = end;
   }
