@@ -18,6 +18,16 @@ uint64_t DesiredDigest(const Manifest& manifest) {
   return Checksum64(std::as_bytes(std::span(text)));
 }
 
+// The number of replicas was decided on what was seen then.
+Json WithPrecondition(const kube::ResourceType& type, const Json& object,
+                      const Child* current) {
+  Json write = object;
+  if (type == kube::kStatefulSet && current != nullptr)
+    write["metadata"]["resourceVersion"] =
+        std::to_string(current->resource_version);
+  return write;
+}
+
 StatusOr<Child> Project(const kube::ResourceType& type, const Json& object) {
   const bool is_workload =
       type == kube::kStatefulSet || type == kube::kDeployment;
@@ -58,8 +68,12 @@ Status Applier::ApplyObjects(const PlanOwner& owner, const Plan& plan,
   for (const Manifest& manifest : plan.manifests)
     KeepFirst(first, ApplyOne(owner, manifest, memory));
   for (const ObjectPatch& patch : plan.patches) {
+    const auto current =
+        memory.Newest(*patch.type, patch.key,
+                      cache_.Find(*patch.type, patch.key), clock_.Now());
     const StatusOr<Json> stored = client_.Patch(
-        *patch.type, patch.key, kube::PatchType::kMerge, patch.patch);
+        *patch.type, patch.key, kube::PatchType::kMerge,
+        WithPrecondition(*patch.type, patch.patch, current.get()));
     KeepFirst(first, stored.status());
     if (!stored.ok() || *patch.type != kube::kStatefulSet) continue;
     // Its replicas: applied again in full once the template may follow.
@@ -88,7 +102,9 @@ Status Applier::ApplyOne(const PlanOwner& owner, const Manifest& manifest,
     return OkStatus();
   ASSIGN_OR_RETURN(
       const Json stored,
-      client_.Apply(*manifest.type, manifest.key, manifest.object));
+      client_.Apply(
+          *manifest.type, manifest.key,
+          WithPrecondition(*manifest.type, manifest.object, current.get())));
   ASSIGN_OR_RETURN(Child child, Project(*manifest.type, stored));
   memory.NoteApplied(*manifest.type, desired,
                      std::make_shared<const Child>(std::move(child)), now);

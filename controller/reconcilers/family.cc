@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "controller/reconcilers/holding.h"
 #include "dataplane/scheduling/planner.h"
 
 namespace tidepool::reconcilers {
@@ -55,24 +56,19 @@ PoolState ReadPool(const KVCachePoolSpec& family,
   // What cannot be read right must not resize anything.
   pool.target = pool.problems.empty()
                     ? Target(family, pool.spec, observed.status)
-                    : static_cast<int32_t>(ReplicasHeld(observed));
+                    : static_cast<int32_t>(
+                          HoldingOf(observed.stateful_set.get(), {}).told);
   pool.surge = pool.problems.empty() ? SurgeOf(pool) : 0;
   return pool;
 }
 
 void Grant(const std::optional<uint32_t>& budget,
            std::vector<PoolState>& pools) {
-  std::vector<scheduling::ReplicaGrant> wanted;
+  std::vector<Holding> holdings;
   for (const PoolState& pool : pools)
-    wanted.push_back(
-        {.pool = pool.observed->name(),
-         .planned = static_cast<uint32_t>(pool.target + pool.surge),
-         .observed = ReplicasHeld(*pool.observed),
-         .devices_per_replica = pool.spec.resources.Devices()});
-  const std::vector<uint32_t> granted =
-      scheduling::GrantReplicas(wanted, budget);
-  for (size_t i = 0; i < pools.size(); ++i)
-    pools[i].granted = static_cast<int32_t>(granted[i]);
+    holdings.push_back(
+        HoldingOf(pool.observed->stateful_set.get(), pool.observed->pods));
+  GrantWithin(budget, holdings, pools);
 }
 
 // Loans of one role are borrowed by the first pool that has it.
@@ -104,11 +100,8 @@ std::string UpdateRevision(const WorkerPoolObserved& pool) {
 }
 
 uint32_t ReplicasHeld(const WorkerPoolObserved& pool) {
-  const auto pods = std::ranges::count_if(
-      pool.pods, [](const auto& pod) { return !pod->finished; });
-  const int32_t told =
-      pool.stateful_set == nullptr ? 0 : pool.stateful_set->figures->wanted;
-  return static_cast<uint32_t>(std::max<int64_t>(pods, std::max(told, 0)));
+  const Holding holding = HoldingOf(pool.stateful_set.get(), pool.pods);
+  return holding.told + holding.leaving;
 }
 
 FamilyState ReadFamily(const FamilyObserved& observed,

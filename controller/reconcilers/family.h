@@ -69,8 +69,8 @@ FamilyState ReadFamily(const FamilyObserved& observed,
 // so for its newest generation; "" before.
 std::string UpdateRevision(const WorkerPoolObserved& pool);
 
-// Pods of the pool that exist, or that its StatefulSet was told to make,
-// whichever is more: what holds devices.
+// Pods that the pool's StatefulSet was told to make, and those beyond that are
+// not gone yet: what holds devices.
 uint32_t ReplicasHeld(const WorkerPoolObserved& pool);
 
 }  // namespace tidepool::reconcilers

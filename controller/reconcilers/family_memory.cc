@@ -40,6 +40,16 @@ void FamilyMemory::NoteWritten(const kube::ResourceType& type,
   resources_[name] = {std::move(stored), now};
 }
 
+void FamilyMemory::NoteMarked(const kube::ResourceType& type, uint64_t before,
+                              std::shared_ptr<const Child> stored,
+                              TimePoint now) {
+  const MemberName name = NameOfMember(type, stored->key);
+  const auto applied = applied_.find(name);
+  if (applied != applied_.end() && applied->second.stored == before)
+    applied->second.stored = stored->digest;
+  children_[name] = {std::move(stored), now};
+}
+
 bool FamilyMemory::IsApplied(const kube::ResourceType& type, uint64_t desired,
                              const Child* child) const {
   if (child == nullptr) return false;

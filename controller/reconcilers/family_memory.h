@@ -30,6 +30,10 @@ class FamilyMemory {
                    std::shared_ptr<const Child> stored, TimePoint now);
   void NoteWritten(const kube::ResourceType& type,
                    std::shared_ptr<const CustomResource> stored, TimePoint now);
+  // An object as it is now. What an apply made of it counts on, if it still was
+  // that, its digest being `before`, until we marked it.
+  void NoteMarked(const kube::ResourceType& type, uint64_t before,
+                  std::shared_ptr<const Child> stored, TimePoint now);
   void NotePodDeleted(const std::string& uid) { deleted_pods_.insert(uid); }
 
   // Whether `child`, as observed, is what an apply of `desired` made of it.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "controller/kube/resource_types.h"
+#include "controller/reconcilers/growth_gate.h"
 #include "controller/reconcilers/kv_cache_pool/manifests.h"
 #include "controller/reconcilers/worker_pool/plan.h"
 
@@ -99,6 +100,8 @@ StatusOr<runtime::Result> FamilyReconciler::Reconcile(
   if (family.model.look_again.has_value())
     Earliest(requeue, *family.model.look_again);
   Status first = outcome.status;
+  KeepFirst(first, GrowthGate(parts_.client, parts_.clock, parts_.term)
+                       .Admit(family, memory->family));
   KeepFirst(first,
             CarryFamily(family, secured, std::move(outcome), *memory, requeue));
   RETURN_IF_ERROR(first);

@@ -44,6 +44,15 @@ bool Has(const WorkerSeen& worker, WorkerRole role) {
   return worker.role == role && !worker.target.has_value();
 }
 
+// Those that serve it and were not told to leave it.
+std::ptrdiff_t CountServing(const std::map<std::string, WorkerSeen>& workers,
+                            WorkerRole role) {
+  return std::ranges::count_if(workers, [role](const auto& entry) {
+    return Has(entry.second, role) && entry.second.ready &&
+           !entry.second.draining;
+  });
+}
+
 }  // namespace
 
 std::vector<Loan> ReadLoans(const Json& status) {
@@ -104,6 +113,9 @@ LoanStep SettleLoans(const PoolState& pool,
                      bool all_return) {
   LoanStep step;
   const std::vector<Loan> loans = ReadLoans(pool.observed->status);
+  std::map<WorkerRole, std::ptrdiff_t> serving;
+  for (const WorkerRole role : {WorkerRole::kPrefill, WorkerRole::kDecode})
+    serving[role] = CountServing(workers, role);
   for (const auto& pod : pool.observed->pods) {
     if (pod->finished) continue;
     const auto entry = std::ranges::find(loans, pod->uid, &Loan::uid);
@@ -124,6 +136,13 @@ LoanStep SettleLoans(const PoolState& pool,
         step.labels.push_back({pod.get(), worker->incarnation, wanted});
     } else if (worker != nullptr && worker->target != wanted && worker->ready &&
                !pod->terminating) {
+      // One that started anew in its pool's role may have become the last that
+      // serves it.
+      if (!all_return && Has(*worker, *worker->role) &&
+          serving[*worker->role]-- <= 1) {
+        if (loan.has_value()) step.loans.push_back(*std::move(loan));
+        continue;
+      }
       step.asks.push_back({pod.get(), worker->incarnation, wanted});
     }
     if (loan.has_value()) step.loans.push_back(*std::move(loan));

@@ -48,7 +48,8 @@ struct LoanStep {
     uint64_t incarnation = 0;
     WorkerRole role = WorkerRole::kDecode;
   };
-  std::vector<Wish> asks;    // SetRole
+  // SetRole. None takes the last ready worker from a role, unless all return.
+  std::vector<Wish> asks;
   std::vector<Wish> labels;  // of the role it has, the pod's label being other
 };
 

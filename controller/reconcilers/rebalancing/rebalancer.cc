@@ -165,8 +165,11 @@ Status Rebalancer::Settle(Context& context, const PoolState& pool) {
       SettleLoans(pool, context.workers, !IsReactive(context.family));
   if (step.loans != ReadLoans(pool.observed->status))
     RETURN_IF_ERROR(WritePool(context, pool, {{"lent", ToJson(step.loans)}}));
-  for (const LoanStep::Wish& ask : step.asks)
+  for (const LoanStep::Wish& ask : step.asks) {
     Ask(context, pool, *ask.pod, ask.incarnation, ask.role);
+    // Whatever is decided next counts it as gone from its role.
+    context.workers[ask.pod->key.name].target = ask.role;
+  }
   for (const LoanStep::Wish& label : step.labels) {
     context.memory.asked.erase(label.pod->uid);
     const Status patched =

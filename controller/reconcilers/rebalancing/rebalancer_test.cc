@@ -219,6 +219,24 @@ TEST_F(RebalancerTest, AWorkerThatCannotBeReachedFreezesNobody) {
   EXPECT_GE(CountRole(WorkerRole::kPrefill), 3);
 }
 
+TEST_F(RebalancerTest, WhoStartedAnewStaysWhereItIsTheLast) {
+  Start();
+  SetLoad(3, 0.1);
+  Seconds(12);
+  ASSERT_THAT(Loans(kDecode), SizeIs(1));
+  const std::string lent = Loans(kDecode)[0].pod;
+  const std::string other =
+      lent == "demo-decode-0" ? "demo-decode-1" : "demo-decode-0";
+  world().Break(other);
+  world().fleet.workers[lent].role = WorkerRole::kDecode;
+  Seconds(10);
+  EXPECT_EQ(world().fleet.workers[lent].role, WorkerRole::kDecode);
+  world().Mend(other);
+  Seconds(10);
+  EXPECT_EQ(world().fleet.workers[lent].role, WorkerRole::kPrefill);
+  ExpectConsistent();
+}
+
 TEST_F(RebalancerTest, WhenFlipsCannotHelpPoolsGrowWithinTheBudget) {
   Start();
   world().PatchSpec(kube::kKVCachePool, "demo",
