@@ -107,7 +107,8 @@ start_scheduler() {
 # Nodes without kubelets: kwok plays them.
 start_simulated_nodes() {
   start kwok - "$bin/kwok" --kubeconfig="$work/admin.conf" \
-    --manage-all-nodes=true --server-address="127.0.0.1:$kwok_port"
+    --config="$here/simulated_kubelet.yaml" --manage-all-nodes=true \
+    --cidr=198.18.0.1/16 --server-address="127.0.0.1:$kwok_port"
   local i
   for ((i = 1; i <= simulated; ++i)); do
     sed "s/NAME/n$i/" "$here/simulated_node.yaml"
