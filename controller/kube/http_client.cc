@@ -40,6 +40,12 @@ struct Attempt {
   }
 };
 
+// Texts of others end up in what we write (messages in conditions), and not all
+// of them are UTF-8: that must not keep the rest from being written.
+std::string Body(const Json& object) {
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 Json DeleteBody(const DeleteOptions& options) {
   Json body = {{"apiVersion", "v1"},
                {"kind", "DeleteOptions"},
@@ -291,7 +297,7 @@ StatusOr<Json> HttpClient::Apply(const ResourceType& type, const ObjectKey& key,
   return impl_->CallJson({"apply", type, key.ToString()},
                          {.method = "PATCH",
                           .path = std::move(path),
-                          .body = object.dump(),
+                          .body = Body(object),
                           .content_type = kApplyType});
 }
 
@@ -305,7 +311,7 @@ StatusOr<Json> HttpClient::Create(const ResourceType& type,
     name = ObjectKey{name, it->value("name", "")}.ToString();
   return impl_->CallJson({"create", type, name}, {.method = "POST",
                                                   .path = std::move(path),
-                                                  .body = object.dump(),
+                                                  .body = Body(object),
                                                   .content_type = kJsonType});
 }
 
@@ -317,7 +323,7 @@ StatusOr<Json> HttpClient::Replace(const ResourceType& type,
   return impl_->CallJson({"replace", type, key.ToString()},
                          {.method = "PUT",
                           .path = std::move(path),
-                          .body = object.dump(),
+                          .body = Body(object),
                           .content_type = kJsonType});
 }
 
@@ -329,7 +335,7 @@ StatusOr<Json> HttpClient::Patch(const ResourceType& type, const ObjectKey& key,
   return impl_->CallJson({"patch", type, key.ToString()},
                          {.method = "PATCH",
                           .path = std::move(path),
-                          .body = patch.dump(),
+                          .body = Body(patch),
                           .content_type = patch_type == PatchType::kMerge
                                               ? "application/merge-patch+json"
                                               : "application/json-patch+json"});
@@ -341,7 +347,7 @@ Status HttpClient::Delete(const ResourceType& type, const ObjectKey& key,
       ->CallJson({"delete", type, key.ToString()},
                  {.method = "DELETE",
                   .path = ResourcePath(type, key.space, key.name),
-                  .body = DeleteBody(options).dump(),
+                  .body = Body(DeleteBody(options)),
                   .content_type = kJsonType})
       .status();
 }

@@ -113,6 +113,19 @@ TEST_F(HttpClientTest, AsksAsTheApiWants) {
   EXPECT_EQ(server_->connections(), 1) << "the connection is kept";
 }
 
+// A message of somebody else's, cut in the middle of a character or of another
+// encoding.
+TEST_F(HttpClientTest, WritesTextThatIsNoUtf8) {
+  ServeAnswer(200, "{}");
+  Json object = Skeleton(kPrefillPool, kKey);
+  object["status"]["message"] = "caf\xc3";
+  ASSERT_TRUE(client_->Apply(kPrefillPool, kKey, object, "status").ok());
+  EXPECT_EQ(Json::parse(Asked().body)["status"]["message"], "caf\xef\xbf\xbd");
+  ASSERT_TRUE(client_->Patch(kPod, kKey, PatchType::kMerge, object).ok());
+  ASSERT_TRUE(client_->Create(kPrefillPool, "space", object).ok());
+  ASSERT_TRUE(client_->Replace(kPrefillPool, kKey, object).ok());
+}
+
 TEST_F(HttpClientTest, EscapesWhatItPutsIntoPaths) {
   ServeAnswer(200, "{}");
   ASSERT_TRUE(client_->Get(kPod, {"space", "a/../b?c"}).ok());
