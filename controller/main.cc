@@ -15,7 +15,6 @@
 #include "controller/kube/client_config.h"
 #include "controller/kube/event_recorder.h"
 #include "controller/kube/http_client.h"
-#include "controller/kube/resource_types.h"
 #include "controller/options.h"
 #include "controller/reconcilers/cluster_cache.h"
 #include "controller/reconcilers/family_reconciler.h"
@@ -79,13 +78,6 @@ runtime::ManagerOptions ManagerOptionsOf(const ControllerOptions& options,
   return manager;
 }
 
-// The Gateway API is an add-on.
-bool HasHttpRoutes(kube::Client& client, const std::string& space) {
-  return client
-      .List(kube::kHttpRoute, {.space = space, .limit = 1}, [](kube::Json&) {})
-      .ok();
-}
-
 // The parts of the process, in the order in which they depend on each other.
 class Controller {
  public:
@@ -123,10 +115,8 @@ class Controller {
                                    .seed = SystemRandom64()},
         *leading_, clock, UnixSeconds);
     cache_ = std::make_unique<reconcilers::ClusterCache>(
-        reconcilers::ClusterCacheOptions{
-            .space = options.watch_namespace,
-            .has_http_routes = HasHttpRoutes(*client_, options.watch_namespace),
-            .seed = SystemRandom64()});
+        reconcilers::ClusterCacheOptions{.space = options.watch_namespace,
+                                         .seed = SystemRandom64()});
     models_ = std::make_unique<reconcilers::HubCatalog>(
         options.hub_endpoint, *fetcher_, clock,
         [this](const kube::ObjectKey& key) { loop_->queue().Add(key); });

@@ -33,6 +33,8 @@ struct Watched {
                   .label_selector = labelled ? std::string(kManagedByLabel) +
                                                    "=" + std::string(kManagedBy)
                                              : std::string(),
+                  // The Gateway API is an add-on.
+                  .reflector = {.optional = type == kube::kHttpRoute},
                   .seed = options.seed},
                  std::move(transform)),
         by_family(informer.AddIndex(
@@ -75,11 +77,9 @@ struct ClusterCache::Impl {
         pods(options, kube::kPod, true, ToPodView),
         deployments(options, kube::kDeployment, true, ToWorkload),
         stateful_sets(options, kube::kStatefulSet, true, ToWorkload) {
-    std::vector<const kube::ResourceType*> types = {
-        &kube::kService, &kube::kServiceAccount, &kube::kPodDisruptionBudget,
-        &kube::kNetworkPolicy, &kube::kIngress};
-    if (options.has_http_routes) types.push_back(&kube::kHttpRoute);
-    for (const kube::ResourceType* type : types)
+    for (const kube::ResourceType* type :
+         {&kube::kService, &kube::kServiceAccount, &kube::kPodDisruptionBudget,
+          &kube::kNetworkPolicy, &kube::kIngress, &kube::kHttpRoute})
       plain.push_back({type, std::make_unique<Watched<Child>>(options, *type,
                                                               true, ToChild)});
   }

@@ -14,8 +14,6 @@ namespace tidepool::reconcilers {
 
 struct ClusterCacheOptions {
   std::string space;  // "": all namespaces
-  // HTTPRoutes exist only where the Gateway API is installed.
-  bool has_http_routes = false;
   uint64_t seed = 0;  // of jitter
 };
 

@@ -73,6 +73,8 @@ void ReflectorCore::Listed(kube::Json& object) { sink_.Put(object); }
 
 void ReflectorCore::EndList(TimePoint now,
                             const StatusOr<std::string>& version) {
+  if (options_.optional && version.status().code() == Code::kNotFound)
+    return NoteAbsent(now);
   if (!version.ok()) return Fail(now, version.status());
   heard_at_ = now;
   sink_.EndReplace();
@@ -82,6 +84,14 @@ void ReflectorCore::EndList(TimePoint now,
   fruitless_watches_ = 0;
   last_error_ = OkStatus();
   relist_at_ = now + Jittered(options_.relist_interval, 0.75, 1);
+}
+
+void ReflectorCore::NoteAbsent(TimePoint now) {
+  heard_at_ = now;
+  sink_.EndReplace();
+  synced_ = true;
+  last_error_ = OkStatus();
+  not_before_ = now + Jittered(options_.absent_interval, 0.75, 1.25);
 }
 
 void ReflectorCore::BeginWatch(TimePoint now) {
@@ -127,9 +137,12 @@ void ReflectorCore::EndWatch(TimePoint now, const Status& status) {
       last_error_ = OkStatus();
     return;
   }
-  // Only a broken connection may be resumed where it broke; after anything
-  // else, also silence, what we have may be outdated without our knowing.
-  if (status.code() != Code::kUnavailable) must_list_ = true;
+  // A broken connection may be resumed where it broke, and a server that has
+  // too much to do (429) is not helped by a list; after anything else, also
+  // silence, what we have may be outdated without our knowing.
+  if (status.code() != Code::kUnavailable &&
+      status.code() != Code::kResourceExhausted)
+    must_list_ = true;
   Fail(now, status);
 }
 

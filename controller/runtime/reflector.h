@@ -27,6 +27,10 @@ struct ReflectorOptions {
   Duration relist_interval = std::chrono::minutes(30);
   // Watches that end without an event are resumed this often before a list.
   uint32_t fruitless_watches_max = 3;
+  // The kind's API may not be installed (kNotFound): then there are none, and
+  // it is looked for again after absent_interval.
+  bool optional = false;
+  Duration absent_interval = std::chrono::minutes(2);
   Duration backoff_min = std::chrono::milliseconds(200);
   Duration backoff_max = std::chrono::seconds(30);
 };
@@ -84,7 +88,7 @@ class ReflectorCore {
   bool Watched(TimePoint now, kube::WatchEvent& event);
   void EndWatch(TimePoint now, const Status& status);
 
-  // True from the end of the first complete list on.
+  // True from the end of the first complete list, or absence, on.
   bool synced() const { return synced_; }
   // When the server last said anything.
   TimePoint heard_at() const { return heard_at_; }
@@ -96,6 +100,7 @@ class ReflectorCore {
 
  private:
   void Fail(TimePoint now, const Status& status);
+  void NoteAbsent(TimePoint now);
   Duration Jittered(Duration value, double low, double high);
 
   const ReflectorOptions options_;

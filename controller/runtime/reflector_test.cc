@@ -99,6 +99,15 @@ TEST_F(ReflectorTest, ResumesABrokenConnectionButNotForEver) {
   EXPECT_EQ(core_.Next(now_).action, Action::kList);
 }
 
+TEST_F(ReflectorTest, DoesNotListBecauseTheServerIsOverloaded) {
+  List("5");
+  StartWatch("5");
+  core_.EndWatch(now_, ResourceExhausted("429"));
+  EXPECT_EQ(core_.Next(now_).action, Action::kWait);
+  Pass();
+  StartWatch("5");
+}
+
 TEST_F(ReflectorTest, AFailedListIsNoList) {
   core_.BeginList();
   Json object = At("3");
@@ -109,6 +118,30 @@ TEST_F(ReflectorTest, AFailedListIsNoList) {
   Pass();
   List("8");
   EXPECT_TRUE(core_.synced());
+}
+
+TEST_F(ReflectorTest, AnOptionalKindMayComeAndGo) {
+  ReflectorCore core({.optional = true}, 7, log_);
+  const auto list = [&](const StatusOr<std::string>& result) {
+    ASSERT_EQ(core.Next(now_).action, Action::kList);
+    core.BeginList();
+    core.EndList(now_, result);
+  };
+  list(Unavailable("away"));
+  EXPECT_FALSE(core.synced()) << "nobody said that it is not there";
+  Pass();
+  list(NotFound("404"));
+  EXPECT_TRUE(core.synced());
+  EXPECT_EQ(core.Next(now_).action, Action::kWait);
+  EXPECT_EQ(core.failures(), 1u);
+  Pass(minutes(3));
+  list("5");
+  EXPECT_EQ(core.Next(now_).action, Action::kWatch);
+  core.BeginWatch(now_);
+  core.EndWatch(now_, NotFound("404"));
+  Pass();
+  list(NotFound("404"));
+  EXPECT_EQ(log_.calls.back(), "end") << "what there was is gone";
 }
 
 TEST_F(ReflectorTest, ListsEverythingFromTimeToTime) {
