@@ -104,11 +104,14 @@ start_scheduler() {
     "${fast_clients[@]}"
 }
 
-# Nodes without kubelets: kwok plays them.
+# Nodes without kubelets: kwok plays them. All they have is this machine's
+# address, where nothing answers, so that no call to a pod leaves it.
 start_simulated_nodes() {
+  local address
+  address=$(hostname -I | awk '{print $1}')
   start kwok - "$bin/kwok" --kubeconfig="$work/admin.conf" \
     --config="$here/simulated_kubelet.yaml" --manage-all-nodes=true \
-    --cidr=198.18.0.1/16 --server-address="127.0.0.1:$kwok_port"
+    --node-ip="${address:-127.0.0.1}" --server-address="127.0.0.1:$kwok_port"
   local i
   for ((i = 1; i <= simulated; ++i)); do
     sed "s/NAME/n$i/" "$here/simulated_node.yaml"
