@@ -185,6 +185,14 @@ ConductorStats ConductorCore::Impl::Stats() const {
   ConductorStats stats = stats_;
   stats.requests = static_cast<uint32_t>(requests_.size());
   stats.waiting = static_cast<uint32_t>(waiting_.size());
+  if (waiting_.empty()) return stats;
+  // Whoever stands behind the first waits for the same.
+  const PlacementReason reason = requests_.at(*waiting_.begin()).waiting_for;
+  if (reason == PlacementReason::kNoDecodeRoom ||
+      reason == PlacementReason::kNoReadyWorker) {
+    stats.waiting_for_decode = stats.waiting;
+    return stats;
+  }
   for (const Handle handle : waiting_) {
     stats.waiting_prompt_tokens += requests_.at(handle).context_tokens();
   }

@@ -176,7 +176,9 @@ struct ConductorStats {
   uint64_t gaps = 0;           // sessions ended for a missing message
   uint64_t ended[8] = {};      // by EndReason
   uint32_t requests = 0, waiting = 0;
-  uint64_t waiting_prompt_tokens = 0;  // of those waiting, emitted ones too
+  uint32_t waiting_for_decode = 0;  // of those waiting: for room to decode
+  // Of the others, which wait for room to prefill; emitted ones too.
+  uint64_t waiting_prompt_tokens = 0;
 };
 
 // Confined to one thread. Calls take the time, append effects, and never

@@ -234,6 +234,11 @@ void ConductorCore::Impl::OnFailure(Worker& worker,
       return HandedBack(*request, why, now);
     case wire::RequestFailure::KIND_OVERLOADED:
     case wire::RequestFailure::KIND_PEER_OVERLOADED:
+      request->waiting_for =
+          failure.kind() == wire::RequestFailure::KIND_OVERLOADED &&
+                  worker.status.description.role() == wire::ROLE_PREFILL
+              ? scheduling::PlacementReason::kNoPrefillRoom
+              : scheduling::PlacementReason::kNoDecodeRoom;
       return Overloaded(*request, why, now);
     case wire::RequestFailure::KIND_PEER:
       // A decode worker that leaves its role revokes what it has granted.

@@ -324,6 +324,24 @@ TEST_F(ConductorCoreTest, TellsFullFromAbsentWorkers) {
   EXPECT_EQ(TakeEnd(), EndReason::kNoRoom);
 }
 
+TEST_F(ConductorCoreTest, TellsWhatTheWaitingLack) {
+  Peer prefill = AddWorker("prefill", wire::ROLE_PREFILL);
+  ASSERT_TRUE(Submit("a").ok());
+  EXPECT_EQ(core_->Stats().waiting_for_decode, 1u);  // nobody can
+  Peer decode = AddWorker("decode", wire::ROLE_DECODE);
+  EXPECT_EQ(core_->Stats().waiting, 0u);
+  Load(decode, 10);
+  ASSERT_TRUE(Submit("b").ok());
+  ASSERT_TRUE(Submit("c").ok());
+  EXPECT_EQ(core_->Stats().waiting_for_decode, 2u);
+  EXPECT_EQ(core_->Stats().waiting_prompt_tokens, 0u);
+  Load(prefill, 1000);
+  Load(decode);
+  EXPECT_EQ(core_->Stats().waiting, 2u);
+  EXPECT_EQ(core_->Stats().waiting_for_decode, 0u);
+  EXPECT_GT(core_->Stats().waiting_prompt_tokens, 0u);
+}
+
 TEST_F(ConductorCoreTest, ServesTheOldestFirstWhenThereIsRoom) {
   ASSERT_TRUE(Submit("a").ok());
   ASSERT_TRUE(Submit("b").ok());

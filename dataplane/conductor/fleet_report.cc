@@ -39,6 +39,7 @@ v1::WatchFleetResponse MakeFleetReport(const std::string& conductor_id,
   report.set_conductor_id(conductor_id);
   report.set_incarnation(incarnation);
   report.set_waiting_requests(fleet.stats.waiting);
+  report.set_waiting_for_decode(fleet.stats.waiting_for_decode);
   report.set_waiting_prompt_tokens(fleet.stats.waiting_prompt_tokens);
   report.set_running_requests(fleet.stats.requests - fleet.stats.waiting);
   report.set_requests_total(serving.requests_total);
@@ -64,6 +65,7 @@ v1::WatchFleetResponse MakeFleetReport(const std::string& conductor_id,
 scheduling::PoolPressure SaturationOf(const FleetSnapshot& fleet) {
   scheduling::FleetView view;
   view.waiting_requests = fleet.stats.waiting;
+  view.waiting_for_decode = fleet.stats.waiting_for_decode;
   view.waiting_prompt_tokens = fleet.stats.waiting_prompt_tokens;
   bool has_prefill = false;
   for (const WorkerStatus& worker : fleet.workers) {

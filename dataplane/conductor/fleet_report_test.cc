@@ -26,6 +26,7 @@ TEST(FleetReportTest, TellsWhatIsKnown) {
   fleet.workers[0].own_requests = 3;
   fleet.stats.requests = 7;
   fleet.stats.waiting = 2;
+  fleet.stats.waiting_for_decode = 1;
   fleet.stats.waiting_prompt_tokens = 900;
   const ServingReport serving{.requests_total = 20,
                               .rejected_total = 1,
@@ -38,6 +39,7 @@ TEST(FleetReportTest, TellsWhatIsKnown) {
   EXPECT_EQ(report.conductor_id(), "c-0");
   EXPECT_EQ(report.incarnation(), 77u);
   EXPECT_EQ(report.waiting_requests(), 2u);
+  EXPECT_EQ(report.waiting_for_decode(), 1u);
   EXPECT_EQ(report.waiting_prompt_tokens(), 900u);
   EXPECT_EQ(report.running_requests(), 5u);
   EXPECT_EQ(report.rejected_total(), 1u);
@@ -69,7 +71,7 @@ TEST(SaturationTest, IsTheShareOfPlacesOrPagesInUse) {
   EXPECT_DOUBLE_EQ(SaturationOf(fleet).decode, 0.3);
 }
 
-TEST(SaturationTest, WaitingRequestsPressOnPrefill) {
+TEST(SaturationTest, WaitingRequestsPressOnWhatTheyWaitFor) {
   FleetSnapshot fleet;
   fleet.workers = {Worker("p", wire::ROLE_PREFILL, 0),
                    Worker("d", wire::ROLE_DECODE, 0)};
@@ -79,6 +81,10 @@ TEST(SaturationTest, WaitingRequestsPressOnPrefill) {
   fleet.stats.waiting_prompt_tokens = 3000;
   // 4 s of work against the 2 s that stand in for an SLO.
   EXPECT_DOUBLE_EQ(SaturationOf(fleet).prefill, 2);
+  fleet.stats.waiting_for_decode = 1;
+  fleet.stats.waiting_prompt_tokens = 0;
+  EXPECT_DOUBLE_EQ(SaturationOf(fleet).prefill, 0.5);
+  EXPECT_GT(SaturationOf(fleet).decode, 0);
   fleet.workers[0].ready = false;
   EXPECT_DOUBLE_EQ(SaturationOf(fleet).prefill, scheduling::kPressureMax);
 }

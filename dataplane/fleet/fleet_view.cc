@@ -59,6 +59,7 @@ void FleetReports::FillStatistics(int percentile,
                                   scheduling::FleetView& view) const {
   view.statistics_at.reset();
   view.waiting_requests = 0;
+  view.waiting_for_decode = 0;
   view.waiting_prompt_tokens = 0;
   view.ttft = view.tbt = Duration(0);
   for (const ConductorReport& told : reports_) {
@@ -66,6 +67,8 @@ void FleetReports::FillStatistics(int percentile,
     view.statistics_at = told.at;  // in the end that of the oldest
     view.waiting_requests =
         SaturatingSum(view.waiting_requests, report.waiting_requests());
+    view.waiting_for_decode =
+        SaturatingSum(view.waiting_for_decode, report.waiting_for_decode());
     view.waiting_prompt_tokens += report.waiting_prompt_tokens();
     view.ttft = std::max(
         view.ttft, FromMilliseconds(MillisecondsAt(report.ttft(), percentile)));

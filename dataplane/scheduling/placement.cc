@@ -64,7 +64,7 @@ const WorkerView* BestDecode(const PlacementRequest& request,
   if (best == nullptr) {
     result.reason = !any_ready  ? PlacementReason::kNoReadyWorker
                     : !any_fits ? PlacementReason::kTooLong
-                                : PlacementReason::kNoRoom;
+                                : PlacementReason::kNoDecodeRoom;
   }
   return best;
 }
@@ -105,8 +105,10 @@ std::string_view NameOf(PlacementReason reason) {
       return "last_resort";
     case PlacementReason::kNoReadyWorker:
       return "no_ready_worker";
-    case PlacementReason::kNoRoom:
-      return "no_room";
+    case PlacementReason::kNoDecodeRoom:
+      return "no_decode_room";
+    case PlacementReason::kNoPrefillRoom:
+      return "no_prefill_room";
     case PlacementReason::kTooLong:
       return "too_long";
   }
@@ -128,7 +130,7 @@ Placement LeastLoadedPlacement::Place(
   const WorkerView* prefill =
       BestPrefill(request, *decode, workers, prefill_exists);
   if (prefill == nullptr && prefill_exists) {
-    result.reason = PlacementReason::kNoRoom;
+    result.reason = PlacementReason::kNoPrefillRoom;
     result.explanation = "every prefill worker is at its bound";
     return result;
   }

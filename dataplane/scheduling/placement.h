@@ -54,7 +54,9 @@ enum class PlacementReason {
                      // worker does both
   kLastResort,       // only workers that failed this request before are left
   kNoReadyWorker,    // not placed: no decode worker is ready
-  kNoRoom,           // not placed: every worker is at its bound
+  kNoDecodeRoom,     // not placed: every decode worker is at its bound
+  kNoPrefillRoom,    // not placed: a decode worker has room, but every prefill
+                     // worker is at its bound
   kTooLong,          // not placed: no ready worker can hold the context
 };
 

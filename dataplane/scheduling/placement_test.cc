@@ -76,7 +76,7 @@ TEST(LeastLoadedPlacementTest, SaysWhyNothingFits) {
   EXPECT_TRUE(Place({.context_tokens = 95}, workers).placed());
   workers[1].own_requests = 4;
   EXPECT_EQ(Place({.context_tokens = 10}, workers).reason,
-            PlacementReason::kNoRoom);
+            PlacementReason::kNoDecodeRoom);
   workers[1].ready = false;
   EXPECT_EQ(Place({.context_tokens = 10}, workers).reason,
             PlacementReason::kNoReadyWorker);
@@ -111,7 +111,7 @@ TEST(LeastLoadedPlacementTest, WaitsForABusyDecodeWorkersPages) {
   EXPECT_TRUE(Place({.context_tokens = 100}, workers).placed());
   workers[0].own_unreported_tokens = 1;
   EXPECT_EQ(Place({.context_tokens = 100}, workers).reason,
-            PlacementReason::kNoRoom);
+            PlacementReason::kNoDecodeRoom);
 }
 
 TEST(LeastLoadedPlacementTest, WaitsForPrefillRatherThanBurdenDecode) {
@@ -119,7 +119,7 @@ TEST(LeastLoadedPlacementTest, WaitsForPrefillRatherThanBurdenDecode) {
   workers[0].own_requests = 4;
   const Placement placement = Place({.context_tokens = 10}, workers);
   EXPECT_FALSE(placement.placed());
-  EXPECT_EQ(placement.reason, PlacementReason::kNoRoom);
+  EXPECT_EQ(placement.reason, PlacementReason::kNoPrefillRoom);
 }
 
 TEST(LeastLoadedPlacementTest, UsesAnExcludedWorkerOnlyAsTheLastResort) {

@@ -83,8 +83,9 @@ struct FleetView {
 
   // Over all conductors; nullopt: no conductor could be asked.
   std::optional<TimePoint> statistics_at;
-  uint32_t waiting_requests = 0;  // not placed yet
-  uint64_t waiting_prompt_tokens = 0;
+  uint32_t waiting_requests = 0;       // not placed yet
+  uint32_t waiting_for_decode = 0;     // of those: for room to decode
+  uint64_t waiting_prompt_tokens = 0;  // of the others
   // At the SLO's percentile, of the last minute; 0: nothing was measured.
   Duration ttft{}, tbt{};
 };
@@ -159,12 +160,14 @@ class PlannerCore {
 
 // The pressure that autoscalers may read as well (the gauge
 // `tidepool_conductor_saturation_ratio`), from 0 to kPressureMax.
-//   prefill: time to compute all queued and waiting prompt tokens at the
-//     measured speed, over the TTFT SLO (kDefaultTtftSlo if none is stated);
-//     before any speed is measured, waiting requests per instance over
-//     kWaitingFull; and the observed TTFT over its SLO while requests wait.
-//   decode: the largest of running requests over their bound, pages in use
-//     over pages, and the observed TBT over its SLO while requests run.
+//   prefill: time to compute all prompt tokens that are queued or wait for a
+//     place in the queue at the measured speed, over the TTFT SLO
+//     (kDefaultTtftSlo if none is stated); before any speed is measured, such
+//     requests per instance over kWaitingFull; and the observed TTFT over its
+//     SLO while there are such requests.
+//   decode: the largest of requests that run or wait for room to decode over
+//     the bound of those that run, pages in use over pages, and the observed
+//     TBT over its SLO while requests run.
 // Without a prefill instance the decode instances bear both. A role without a
 // ready instance is at kPressureMax if anything asks for it.
 inline constexpr double kPressureMax = 10;

@@ -37,11 +37,15 @@ double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 double PrefillPressure(const RoleLoad& load, const FleetView& view,
                        Duration ttft_slo) {
+  if (load.ready == 0) return view.waiting_requests > 0 ? kPressureMax : 0;
+  // More prefill instances would not help those who wait for decode.
   const double waiting =
-      static_cast<double>(view.waiting_requests + load.waiting_requests);
+      static_cast<double>(
+          view.waiting_requests -
+          std::min(view.waiting_requests, view.waiting_for_decode)) +
+      static_cast<double>(load.waiting_requests);
   const double tokens = static_cast<double>(view.waiting_prompt_tokens +
                                             load.queued_prefill_tokens);
-  if (load.ready == 0) return waiting + tokens > 0 ? kPressureMax : 0;
   const double slo =
       Seconds(ttft_slo > Duration(0) ? ttft_slo : kDefaultTtftSlo).count();
   double pressure = load.speeds > 0 ? tokens / load.Speed() / slo
@@ -57,10 +61,12 @@ double DecodePressure(const RoleLoad& load, const FleetView& view,
   if (load.ready == 0) {
     return view.waiting_requests + load.running_requests > 0 ? kPressureMax : 0;
   }
-  double pressure = std::max(Ratio(static_cast<double>(load.running_requests),
-                                   static_cast<double>(load.max_requests)),
-                             Ratio(static_cast<double>(load.pages_used),
-                                   static_cast<double>(load.pages_total)));
+  const double wanted =
+      static_cast<double>(load.running_requests) + view.waiting_for_decode;
+  double pressure =
+      std::max(Ratio(wanted, static_cast<double>(load.max_requests)),
+               Ratio(static_cast<double>(load.pages_used),
+                     static_cast<double>(load.pages_total)));
   if (tbt_slo > Duration(0) && load.running_requests > 0)
     pressure = std::max(
         pressure, Ratio(Seconds(view.tbt).count(), Seconds(tbt_slo).count()));

@@ -121,6 +121,19 @@ TEST(PressureTest, DecodeIsTheFullestOfSequencesAndPages) {
   EXPECT_DOUBLE_EQ(Pressure(fleet.view_, fleet.config_).decode, 0.7);
 }
 
+TEST(PressureTest, WhoWaitsForDecodeDoesNotPressOnPrefill) {
+  Fleet fleet({.ttft_slo = seconds(1)});
+  fleet.AddPool("p", WorkerRole::kPrefill, 2);
+  fleet.AddPool("d", WorkerRole::kDecode, 1);
+  fleet.Load(WorkerRole::kDecode, 0, 100);
+  fleet.view_.waiting_requests = fleet.view_.waiting_for_decode = 50;
+  fleet.view_.ttft = seconds(20);  // most of it spent waiting
+  EXPECT_EQ(Pressure(fleet.view_, fleet.config_).prefill, 0);
+  EXPECT_DOUBLE_EQ(Pressure(fleet.view_, fleet.config_).decode, 1.5);
+  ++fleet.view_.waiting_requests;
+  EXPECT_EQ(Pressure(fleet.view_, fleet.config_).prefill, kPressureMax);
+}
+
 TEST(PressureTest, ARoleThatIsAskedForAndAbsentIsAtTheMaximum) {
   Fleet fleet({});
   fleet.AddPool("p", WorkerRole::kPrefill, 1);

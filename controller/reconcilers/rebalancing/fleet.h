@@ -45,7 +45,8 @@ struct LatencySeen {
 
 struct ConductorSeen {
   TimePoint at;  // when it said so
-  uint32_t waiting_requests = 0;
+  // As in the planner's FleetView.
+  uint32_t waiting_requests = 0, waiting_for_decode = 0;
   uint64_t waiting_prompt_tokens = 0;
   uint64_t prompt_tokens_total = 0, cached_prompt_tokens_total = 0;
   LatencySeen ttft, tbt;

@@ -88,6 +88,7 @@ ConductorSeen FromReport(const wire::WatchFleetResponse& report, TimePoint at) {
   ConductorSeen seen{
       .at = at,
       .waiting_requests = report.waiting_requests(),
+      .waiting_for_decode = report.waiting_for_decode(),
       .waiting_prompt_tokens = report.waiting_prompt_tokens(),
       .prompt_tokens_total = report.prompt_tokens_total(),
       .cached_prompt_tokens_total = report.cached_prompt_tokens_total(),

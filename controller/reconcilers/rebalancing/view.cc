@@ -101,6 +101,7 @@ FleetView MakeView(const FamilyState& family, const FleetSnapshot& fleet,
     view.statistics_at =
         std::max(view.statistics_at.value_or(conductor.at), conductor.at);
     view.waiting_requests += conductor.waiting_requests;
+    view.waiting_for_decode += conductor.waiting_for_decode;
     view.waiting_prompt_tokens += conductor.waiting_prompt_tokens;
     // Each conductor serves its own clients: the worst counts.
     if (conductor.ttft.count > 0)
