@@ -96,7 +96,7 @@ function(tidepool_test name)
     add_dependencies(thread_tests ${name})
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 600)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
     SKIP_RETURN_CODE 77)
@@ -117,7 +117,7 @@ function(tidepool_bench name)
     set(ARG_SMOKE_ARGS --benchmark_min_time=0.01)
   endif()
   add_test(NAME ${name}_smoke COMMAND ${name} ${ARG_SMOKE_ARGS})
-  set_tests_properties(${name}_smoke PROPERTIES LABELS bench TIMEOUT 120)
+  set_tests_properties(${name}_smoke PROPERTIES LABELS bench TIMEOUT 600)
 endfunction()
 
 # tidepool_fuzz(safetensors_fuzz SOURCES safetensors_fuzz.cc DEPS tidepool::model
@@ -142,7 +142,7 @@ function(tidepool_fuzz name)
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${name}_new)
   add_test(NAME ${name} COMMAND ${name} -max_total_time=20 -timeout=10 -rss_limit_mb=2048
     ${CMAKE_CURRENT_BINARY_DIR}/${name}_new ${corpus_args})
-  set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT 120)
+  set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT 600)
 endfunction()
 
 if(TIDEPOOL_TESTS)
