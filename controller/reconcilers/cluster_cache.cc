@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <type_traits>
 
 #include "controller/kube/resource_types.h"
 #include "controller/reconcilers/names.h"
@@ -13,14 +14,16 @@ namespace {
 using runtime::Informer;
 
 template <typename T>
-std::string FamilyIndex(const T& object) {
-  return object.family.empty() ? std::string()
-                               : object.key.space + "/" + object.family;
-}
-
-template <typename T>
 kube::ObjectKey FamilyKey(const T& object) {
   return {.space = object.key.space, .name = object.family};
+}
+
+// Pools that name no family, which is wrong, are one without a name: somebody
+// has to tell them. Other objects without one are none of ours.
+template <typename T>
+bool HasFamily(const T* object) {
+  if (object == nullptr) return false;
+  return std::is_same_v<T, CustomResource> || !object->family.empty();
 }
 
 // One informer with its index by family.
@@ -39,16 +42,15 @@ struct Watched {
                  std::move(transform)),
         by_family(informer.AddIndex(
             [](const T& object, std::vector<std::string>& values) {
-              std::string value = FamilyIndex(object);
-              if (!value.empty()) values.push_back(std::move(value));
+              if (HasFamily(&object))
+                values.push_back(FamilyKey(object).ToString());
             })) {}
 
   void OnChange(const std::function<void(const kube::ObjectKey&)>& changed) {
     informer.AddHandler(
         [changed](const kube::ObjectKey&, const T* before, const T* after) {
-          if (before != nullptr && !before->family.empty())
-            changed(FamilyKey(*before));
-          if (after != nullptr && !after->family.empty() &&
+          if (HasFamily(before)) changed(FamilyKey(*before));
+          if (HasFamily(after) &&
               (before == nullptr || before->family != after->family))
             changed(FamilyKey(*after));
         });
@@ -134,7 +136,7 @@ std::vector<kube::ObjectKey> ClusterCache::Families() const {
   for (const auto* watched :
        {&impl_->families, &impl_->prefill, &impl_->decode})
     for (const auto& resource : watched->informer.List())
-      if (!resource->family.empty()) keys.insert(FamilyKey(*resource));
+      keys.insert(FamilyKey(*resource));
   return {keys.begin(), keys.end()};
 }
 

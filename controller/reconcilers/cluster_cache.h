@@ -29,7 +29,8 @@ class ClusterCache {
   // in. Before the informers start.
   void OnChange(std::function<void(const kube::ObjectKey& family)> changed);
 
-  // Every family that has a KVCachePool or a pool that refers to one.
+  // Every family that has a KVCachePool or a pool that refers to one; pools
+  // that refer to none are one without a name.
   std::vector<kube::ObjectKey> Families() const;
   // What there is of a family; no resource and no pools: nothing.
   FamilyObserved Gather(const kube::ObjectKey& family) const;

@@ -69,6 +69,7 @@ void ReadCache(const SpecReader& reader, ModelSpec& model) {
     const SpecReader folder = cache.Object("emptyDir");
     model.cache_bytes_max = folder.Quantity("sizeLimit");
     if (!folder.Has("sizeLimit")) folder.Complain("sizeLimit", "is required");
+    if (model.cache_bytes_max == 0u) folder.Complain("sizeLimit", "is zero");
   }
   if (!model.cache_claim.empty() && model.cache_bytes_max.has_value())
     reader.Complain("cache",
