@@ -13,6 +13,11 @@ namespace {
 constexpr std::string_view kConductor = "conductor";
 constexpr std::string_view kWorker = "worker";
 
+// From a conductor's readiness until every node routes the Service to it:
+// kube-proxies write their rules once a second. Only then is it available,
+// is the fleet Ready, and may a rollout take an old conductor away.
+constexpr int kRoutableSeconds = 2;
+
 std::vector<std::string> Arguments(const KVCachePoolSpec& spec,
                                    const ConductorContext& context) {
   std::vector<std::string> arguments = {
@@ -261,6 +266,7 @@ Manifest ConductorDeployment(const KVCachePoolSpec& spec,
       scope.Make(kube::kDeployment, ConductorName(scope.pool), kConductor);
   deployment.object["spec"] = {
       {"replicas", spec.conductor.replicas},
+      {"minReadySeconds", kRoutableSeconds},
       {"revisionHistoryLimit", 3},
       {"selector", {{"matchLabels", scope.Selector(kConductor)}}},
       {"strategy",

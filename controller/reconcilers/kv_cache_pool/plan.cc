@@ -105,20 +105,20 @@ void PlanObjects(const FamilyState& family, const ControllerSettings& settings,
 Condition Ready(const FamilyState& family, const RoleCounts& decode) {
   const auto& deployment = family.observed->deployment;
   const int32_t conductors =
-      deployment == nullptr ? 0 : deployment->figures->ready;
+      deployment == nullptr ? 0 : deployment->figures->available;
   if (decode.pools == 0)
     return {
         "Ready", false, "NoDecodePool",
         fmt::format("no DecodePool refers to {}", family.observed->key.name)};
   if (conductors == 0)
     return {"Ready", false, "NoReadyConductor",
-            fmt::format("0 of {} conductors ready",
+            fmt::format("0 of {} conductors available",
                         family.spec.conductor.replicas)};
   if (decode.ready == 0)
     return {"Ready", false, "NoReadyDecodeWorker",
             fmt::format("0 of {} decode workers ready", decode.desired)};
   return {"Ready", true, "Serving",
-          fmt::format("{} conductors and {} decode workers ready", conductors,
+          fmt::format("{} conductors available, {} decode workers ready", conductors,
                       decode.ready)};
 }
 
