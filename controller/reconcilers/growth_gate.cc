@@ -1,8 +1,8 @@
 #include "controller/reconcilers/growth_gate.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "controller/kube/resource_types.h"
@@ -21,6 +21,17 @@ int32_t Wanted(const std::shared_ptr<const Child>& set) {
 
 bool Grows(const PoolState& pool) {
   return pool.granted > Wanted(pool.observed->stateful_set);
+}
+
+// Of a pod or its template.
+uint64_t DevicesOf(const Json& pod) {
+  const Json containers =
+      pod.value("/spec/containers"_json_pointer, Json::array());
+  ResourcesSpec resources;
+  if (!containers.empty())
+    resources.limits =
+        containers[0].value("/resources/limits"_json_pointer, Json::object());
+  return resources.Devices();
 }
 
 // Pods that were made for what it was told before may still come.
@@ -46,72 +57,93 @@ Status GrowthGate::Admit(FamilyState& family, FamilyMemory& memory) const {
   return granted;
 }
 
-// Null if there is none.
-StatusOr<std::shared_ptr<const Child>> GrowthGate::Mark(
-    const kube::ObjectKey& key, uint64_t term, FamilyMemory& memory) const {
-  StatusOr<Json> set = client_.Get(kube::kStatefulSet, key);
-  if (set.status().code() == Code::kNotFound) return nullptr;
-  RETURN_IF_ERROR(set.status());
-  const uint64_t digest = DigestOf(*set);
+Status GrowthGate::Mark(Json set, uint64_t term, Workers& workers,
+                        FamilyMemory& memory) const {
+  const uint64_t digest = DigestOf(set);
   const std::string text = std::to_string(term);
-  const Json& metadata = (*set)["metadata"];
+  const Json& metadata = set["metadata"];
+  const kube::ObjectKey key{.space = metadata.value("namespace", ""),
+                            .name = metadata.value("name", "")};
   const Json annotations = metadata.value("annotations", Json::object());
-  if (annotations.value(kTermAnnotation, "") != text)
-    set = client_.Patch(
-        kube::kStatefulSet, key, kube::PatchType::kMerge,
-        {{"metadata",
-          {{"resourceVersion", metadata.value("resourceVersion", "")},
-           {"annotations", {{kTermAnnotation, text}}}}}});
-  RETURN_IF_ERROR(set.status());
-  ASSIGN_OR_RETURN(Child child, ToWorkload(*set));
-  auto marked = std::make_shared<const Child>(std::move(child));
-  memory.NoteMarked(kube::kStatefulSet, digest, marked, clock_.Now());
-  return marked;
+  if (annotations.value(kTermAnnotation, "") != text) {
+    ASSIGN_OR_RETURN(
+        set, client_.Patch(
+                 kube::kStatefulSet, key, kube::PatchType::kMerge,
+                 {{"metadata",
+                   {{"resourceVersion", metadata.value("resourceVersion", "")},
+                    {"annotations", {{kTermAnnotation, text}}}}}}));
+  }
+  ASSIGN_OR_RETURN(Child child, ToWorkload(set));
+  workers.set = std::make_shared<const Child>(std::move(child));
+  workers.devices_told =
+      DevicesOf(set.value("/spec/template"_json_pointer, Json())) *
+      static_cast<uint64_t>(Wanted(workers.set));
+  memory.NoteMarked(kube::kStatefulSet, digest, workers.set, clock_.Now());
+  return OkStatus();
+}
+
+StatusOr<GrowthGate::WorkersByPool> GrowthGate::Look(
+    const kube::ObjectKey& family, uint64_t term, FamilyMemory& memory) const {
+  const kube::ListOptions workers{
+      .space = family.space,
+      .label_selector = std::string(kFamilyLabel) + "=" + family.name + "," +
+                        std::string(kComponentLabel) + "=worker"};
+  std::vector<Json> sets;
+  RETURN_IF_ERROR(client_
+                      .List(kube::kStatefulSet, workers,
+                            [&](Json& set) { sets.push_back(std::move(set)); })
+                      .status());
+  WorkersByPool there;
+  for (Json& set : sets) {
+    const std::string pool =
+        set.value("/metadata/name"_json_pointer, std::string());
+    RETURN_IF_ERROR(Mark(std::move(set), term, there[pool], memory));
+  }
+  // After the marks: what is not here by now is made on a leader's word that
+  // comes after ours.
+  const auto take = [&](Json& object) {
+    StatusOr<PodView> pod = ToPodView(object);
+    if (!pod.ok() || pod->finished) return;
+    Workers& of_pool = there[pod->pool];
+    const int ordinal = OrdinalOf(pod->key.name);
+    if (ordinal < 0 || ordinal >= Wanted(of_pool.set))
+      of_pool.devices_leaving += DevicesOf(object);
+    of_pool.pods.push_back(std::make_shared<const PodView>(*std::move(pod)));
+  };
+  RETURN_IF_ERROR(client_.List(kube::kPod, workers, take).status());
+  return there;
 }
 
 Status GrowthGate::Grant(FamilyState& family, uint64_t term,
                          FamilyMemory& memory) const {
-  bool is_settled = true;
-  std::vector<std::shared_ptr<const Child>> sets;
-  for (const PoolState& pool : family.pools) {
-    ASSIGN_OR_RETURN(std::shared_ptr<const Child> set,
-                     Mark(pool.observed->resource->key, term, memory));
-    is_settled = is_settled && !IsCatchingUp(set);
-    sets.push_back(std::move(set));
-  }
-  // After the marks: what is not here by now is made on a leader's word that
-  // comes after ours.
-  std::map<std::string, std::vector<std::shared_ptr<const PodView>>> pods;
   const kube::ObjectKey& key = family.observed->key;
-  const kube::ListOptions workers{
-      .space = key.space,
-      .label_selector = std::string(kFamilyLabel) + "=" + key.name + "," +
-                        std::string(kComponentLabel) + "=worker"};
-  RETURN_IF_ERROR(
-      client_
-          .List(kube::kPod, workers,
-                [&](Json& object) {
-                  StatusOr<PodView> pod = ToPodView(object);
-                  if (pod.ok())
-                    pods[pod->pool].push_back(
-                        std::make_shared<const PodView>(*std::move(pod)));
-                })
-          .status());
+  ASSIGN_OR_RETURN(WorkersByPool there, Look(key, term, memory));
   // A budget that was cut a moment ago counts as well.
   ASSIGN_OR_RETURN(const Json resource, client_.Get(kube::kKVCachePool, key));
   Problems problems;
-  const std::optional<uint32_t> budget =
+  std::optional<uint32_t> budget =
       ReadKVCachePool(key.name, resource.value("spec", Json()), problems)
           .rebalancing.accelerator_budget;
+  bool is_settled = true;
+  std::vector<Workers> of_pools;
   std::vector<Holding> holdings;
-  for (size_t i = 0; i < sets.size(); ++i)
-    holdings.push_back(
-        HoldingOf(sets[i].get(), pods[family.pools[i].observed->name()]));
+  for (const PoolState& pool : family.pools) {
+    const auto found = there.extract(pool.observed->name());
+    of_pools.push_back(found.empty() ? Workers() : std::move(found.mapped()));
+    const Workers& workers = of_pools.back();
+    is_settled = is_settled && !IsCatchingUp(workers.set);
+    holdings.push_back(HoldingOf(workers.set.get(), workers.pods));
+  }
+  // Of pools that are gone, or that we were not told of yet.
+  for (const auto& [name, workers] : there)
+    if (budget.has_value())
+      *budget -= static_cast<uint32_t>(std::min<uint64_t>(
+          *budget, workers.devices_told + workers.devices_leaving));
   GrantWithin(budget, holdings, family.pools);
   if (!is_settled)
-    for (size_t i = 0; i < sets.size(); ++i)
+    for (size_t i = 0; i < of_pools.size(); ++i)
       family.pools[i].granted =
-          std::min(family.pools[i].granted, Wanted(sets[i]));
+          std::min(family.pools[i].granted, Wanted(of_pools[i].set));
   return OkStatus();
 }
 

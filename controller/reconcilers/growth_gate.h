@@ -5,7 +5,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "controller/kube/client.h"
 #include "controller/reconcilers/family.h"
@@ -33,10 +37,21 @@ class GrowthGate {
   Status Admit(FamilyState& family, FamilyMemory& memory) const;
 
  private:
-  StatusOr<std::shared_ptr<const Child>> Mark(const kube::ObjectKey& key,
-                                              uint64_t term,
-                                              FamilyMemory& memory) const;
+  // What there is of one pool.
+  struct Workers {
+    std::shared_ptr<const Child> set;  // may be null
+    std::vector<std::shared_ptr<const PodView>> pods;
+    // Of the pods that the StatefulSet is to make, and of those beyond.
+    uint64_t devices_told = 0, devices_leaving = 0;
+  };
+  using WorkersByPool = std::map<std::string, Workers>;
+
   Status Grant(FamilyState& family, uint64_t term, FamilyMemory& memory) const;
+  // Marks all StatefulSets of the family.
+  StatusOr<WorkersByPool> Look(const kube::ObjectKey& family, uint64_t term,
+                               FamilyMemory& memory) const;
+  Status Mark(Json set, uint64_t term, Workers& workers,
+              FamilyMemory& memory) const;
 
   kube::Client& client_;
   const Clock& clock_;

@@ -105,6 +105,28 @@ TEST_F(GrowthGateTest, WaitsForStatefulSetsThatHaveNotFollowedYet) {
   EXPECT_EQ(Admit(1), 3);
 }
 
+TEST_F(GrowthGateTest, WhatADeletedPoolLeftBehindCounts) {
+  // Its pods take a while to end.
+  world_.Delete(kube::kDecodePool, kDecode);
+  ASSERT_FALSE(world_.Get(kube::kPod, "demo-decode-0").is_null());
+  ASSERT_TRUE(world_.Get(kube::kStatefulSet, kDecode).is_null());
+  observed_.pools.pop_back();
+  world_.PatchSpec(kube::kKVCachePool, "demo",
+                   {{"rebalancing", {{"acceleratorBudget", 4}}}});
+  EXPECT_EQ(Admit(1), 2);
+  ASSERT_TRUE(world_.StepWorkloads());
+  EXPECT_EQ(Admit(1), 3);
+}
+
+TEST_F(GrowthGateTest, StatefulSetsOfPoolsThatNoWatchHasToldOfCount) {
+  observed_.pools.pop_back();
+  ASSERT_TRUE(world_.server
+                  .Patch(kube::kStatefulSet, {kTestSpace, kDecode},
+                         kube::PatchType::kMerge, {{"spec", {{"replicas", 3}}}})
+                  .ok());
+  EXPECT_EQ(Admit(1), 2);
+}
+
 TEST_F(GrowthGateTest, WhatAnEarlierLeaderDecidedIsRefused) {
   ASSERT_EQ(Admit(1), 3);
   const Json decided = {
