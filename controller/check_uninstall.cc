@@ -1,5 +1,7 @@
 #include "controller/check_uninstall.h"
 
+#include <fmt/ranges.h>
+
 #include "controller/kube/resource_types.h"
 
 namespace tidepool::controller {
@@ -26,6 +28,16 @@ StatusOr<std::vector<std::string>> RemainingResources(
       return listed.status();
   }
   return remaining;
+}
+
+std::string Refusal(const std::vector<std::string>& remaining) {
+  return fmt::format(
+      "refused: without the controller nobody would look after these "
+      "resources:\n{}\n"
+      "Delete them and run `helm uninstall` again. Or keep the release, which "
+      "Helm takes for one that is being uninstalled until `helm rollback NAME "
+      "REVISION`, REVISION being the last that `helm history NAME` shows.\n",
+      fmt::join(remaining, "\n"));
 }
 
 }  // namespace tidepool::controller

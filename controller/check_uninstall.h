@@ -15,4 +15,7 @@ namespace tidepool::controller {
 StatusOr<std::vector<std::string>> RemainingResources(kube::Client& client,
                                                       const std::string& space);
 
+// What to tell whoever wanted to uninstall while `remaining` are there.
+std::string Refusal(const std::vector<std::string>& remaining);
+
 }  // namespace tidepool::controller

@@ -10,6 +10,8 @@
 namespace tidepool::controller {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
@@ -36,6 +38,13 @@ TEST(RemainingResourcesTest, NamesAllKindsInAllNamespaces) {
                            "DecodePool b/other"));
   EXPECT_THAT(*RemainingResources(server, "b"),
               UnorderedElementsAre("DecodePool b/other"));
+}
+
+TEST(RefusalTest, NamesWhatIsLeftAndBothWaysOut) {
+  EXPECT_THAT(Refusal({"KVCachePool a/demo", "DecodePool b/other"}),
+              AllOf(HasSubstr("\nKVCachePool a/demo\nDecodePool b/other\n"),
+                    HasSubstr("run `helm uninstall` again"),
+                    HasSubstr("helm rollback NAME REVISION")));
 }
 
 TEST(RemainingResourcesTest, DoesNotTakeSilenceForNothing) {

@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "controller/check_install.h"
 #include "controller/check_uninstall.h"
 #include "controller/kube/client_config.h"
 #include "controller/kube/event_recorder.h"
@@ -171,24 +173,35 @@ class Controller {
   std::unique_ptr<runtime::Manager> manager_;  // ends before what it runs
 };
 
+// 0: a controller is at work.
+StatusOr<int> RunCheckInstall(const ControllerOptions& options) {
+  ASSIGN_OR_RETURN(const kube::ClientConfig config,
+                   kube::DefaultClientConfig(options.kubeconfig));
+  ASSIGN_OR_RETURN(const std::unique_ptr<kube::HttpClient> client,
+                   kube::HttpClient::Create(config));
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> lines,
+      CheckInstall(
+          *client,
+          {.space = options.watch_namespace,
+           .lease = {FindPlace(options, config).space, options.lease_name},
+           .pause = [] {
+             std::this_thread::sleep_for(std::chrono::milliseconds(500));
+           }}));
+  for (const std::string& line : lines) fmt::print("{}\n", line);
+  return 0;
+}
+
 // 0: nothing of ours is left. Tells what is, for whoever reads the Job's log.
-int CheckUninstall(const ControllerOptions& options) {
-  const auto remaining = [&]() -> StatusOr<std::vector<std::string>> {
-    ASSIGN_OR_RETURN(const kube::ClientConfig config,
-                     kube::DefaultClientConfig(options.kubeconfig));
-    ASSIGN_OR_RETURN(const std::unique_ptr<kube::HttpClient> client,
-                     kube::HttpClient::Create(config));
-    return RemainingResources(*client, options.watch_namespace);
-  }();
-  if (!remaining.ok()) {
-    LOG_ERROR("{}", MessageOf(remaining.status()));
-    return kExitFailed;
-  }
-  if (remaining->empty()) return 0;
-  fmt::print(stderr,
-             "refused: nobody would look after these resources; delete them "
-             "first:\n");
-  for (const std::string& each : *remaining) fmt::print(stderr, "{}\n", each);
+StatusOr<int> RunCheckUninstall(const ControllerOptions& options) {
+  ASSIGN_OR_RETURN(const kube::ClientConfig config,
+                   kube::DefaultClientConfig(options.kubeconfig));
+  ASSIGN_OR_RETURN(const std::unique_ptr<kube::HttpClient> client,
+                   kube::HttpClient::Create(config));
+  ASSIGN_OR_RETURN(const std::vector<std::string> remaining,
+                   RemainingResources(*client, options.watch_namespace));
+  if (remaining.empty()) return 0;
+  fmt::print(stderr, "{}", Refusal(remaining));
   return kExitFailed;
 }
 
@@ -199,24 +212,30 @@ void KeepMemorySmall() {
   mallopt(M_TRIM_THRESHOLD, 256 << 10);
 }
 
-int Run(const ControllerOptions& options) {
+StatusOr<int> RunController(const ControllerOptions& options) {
   KeepMemorySmall();
   const sigset_t signals = BlockTerminationSignals();
-  auto controller = Controller::Create(options);
-  Status started = controller.status();
-  if (started.ok()) started = (*controller)->Start();
-  if (!started.ok()) {
-    LOG_ERROR("{}", MessageOf(started));
-    return kExitFailed;
-  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Controller> controller,
+                   Controller::Create(options));
+  RETURN_IF_ERROR(controller->Start());
   LOG_INFO("tidepool-controller {}: metrics and probes on port {}", kVersion,
-           (*controller)->metrics_port());
+           controller->metrics_port());
   int signal = 0;
   sigwait(&signals, &signal);
   LOG_INFO("ending: the Lease is released");
-  (*controller)->Stop();
+  controller->Stop();
   LOG_INFO("bye");
   return 0;
+}
+
+int Run(const ControllerOptions& options) {
+  const StatusOr<int> ended = options.check_install ? RunCheckInstall(options)
+                              : options.check_uninstall
+                                  ? RunCheckUninstall(options)
+                                  : RunController(options);
+  if (ended.ok()) return *ended;
+  LOG_ERROR("{}", MessageOf(ended.status()));
+  return kExitFailed;
 }
 
 }  // namespace
@@ -232,6 +251,5 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "tidepool-controller: {}\n", MessageOf(status));
     return controller::kExitUsage;
   }
-  return (*options)->check_uninstall ? controller::CheckUninstall(**options)
-                                     : controller::Run(**options);
+  return controller::Run(**options);
 }

@@ -29,6 +29,9 @@ StatusOr<std::optional<ControllerOptions>> ParseControllerOptions(
   set.AddString("lease-name", options.lease_name, "of the Lease");
   set.AddInt("reconcile-threads", options.reconcile_threads, {1, 64},
              "fleets that are reconciled at once");
+  set.AddBool("check-install", options.check_install,
+              "instead of running, wait until a controller is seen leading, "
+              "tell how fleets are, and fail if there is none");
   set.AddBool("check-uninstall", options.check_uninstall,
               "instead of running, name the resources that are left and fail "
               "if there are any");
@@ -41,6 +44,9 @@ StatusOr<std::optional<ControllerOptions>> ParseControllerOptions(
   if (outcome == OptionSet::Outcome::kExit) return std::nullopt;
   if (options.image_repository.empty())
     return InvalidArgument("--image-repository: is empty");
+  if (options.check_install && options.check_uninstall)
+    return InvalidArgument(
+        "--check-install and --check-uninstall exclude each other");
   if (options.lease_name.empty())
     return InvalidArgument("--lease-name: is empty");
   return options;

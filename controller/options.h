@@ -21,7 +21,9 @@ struct ControllerOptions {
   std::string lease_namespace;  // "": that of this pod
   std::string lease_name = "tidepool-controller";
   int64_t reconcile_threads = 4;
-  // Instead of running: tell whether resources are left.
+  // Instead of running: tell whether a controller is at work, or whether
+  // resources are left.
+  bool check_install = false;
   bool check_uninstall = false;
   LogOptions log;
 };
