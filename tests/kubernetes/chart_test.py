@@ -244,6 +244,9 @@ class ChartTest(unittest.TestCase):
             for field in ("apiGroups", "resources", "verbs"):
                 self.assertNotIn("*", rule[field])
             self.assertNotIn("rbac.authorization.k8s.io", rule["apiGroups"])
+            if "delete" in rule["verbs"]:
+                self.assertLessEqual(set(rule["resources"]), {
+                    "pods", "networkpolicies", "ingresses", "httproutes"})
             if "secrets" in rule["resources"]:
                 self.assertEqual(set(rule["verbs"]),
                                  {"get", "create", "patch"})
