@@ -204,6 +204,14 @@ class ChartTest(unittest.TestCase):
                                          alert["expr"]):
                     self.assertIn(f'"{metric}"', sources)
 
+    def test_nobody_is_missed_who_is_not_looked_for(self):
+        """Without a PodMonitor the controller's metrics are always absent."""
+        rules = self.render("--set", "monitoring.podMonitor.enabled=false",
+                            api=PROMETHEUS)["PrometheusRule", "tidepool"]
+        alerts = rules["spec"]["groups"][0]["rules"]
+        self.assertGreater(len(alerts), 1)
+        self.assertNotIn("absent(", "".join(a["expr"] for a in alerts))
+
     def test_samples_wait_for_their_kinds(self):
         done = self.helm("template", "tide", CHART, "--kube-version",
                          KUBERNETES, "--set", "samples.enabled=true")
