@@ -163,7 +163,11 @@ class ChartTest(unittest.TestCase):
         check = manifests["Job", "tidepool-check-uninstall"]["spec"]
         self.assertEqual(check["template"]["spec"]["containers"][0]["args"],
                          ["--check-uninstall", "--watch-namespace=models"])
-        test = manifests["Pod", "tidepool-test-llama"]["spec"]["containers"][0]
+        test = manifests["Pod", "tidepool-test-controller"]["spec"]
+        self.assertEqual(test["containers"][0]["args"],
+                         ["--check-install", "--watch-namespace=models"])
+        test = manifests["Pod", "tidepool-test-fleet-llama"]["spec"][
+            "containers"][0]
         self.assertIn("--url=http://llama-conductor.system.svc", test["args"])
         self.assertEqual(test["env"][0]["valueFrom"]["secretKeyRef"]["name"],
                          "llama-keys")
@@ -177,7 +181,8 @@ class ChartTest(unittest.TestCase):
         known = set(re.findall(r"--([a-z0-9-]+)", said))
         schema = json.loads((CHART / "values.schema.json").read_text())
         flags = schema["properties"]["flags"]["properties"]
-        self.assertLessEqual({*flags, "check-uninstall"}, known)
+        self.assertLessEqual({*flags, "check-install", "check-uninstall"},
+                             known)
 
     def test_what_other_apis_need_is_made_where_they_are(self):
         self.assertEqual(
@@ -222,7 +227,7 @@ class ChartTest(unittest.TestCase):
         self.assertIn(("KVCachePool", "demo"), manifests)
         self.assertIn(("PrefillPool", "demo-prefill"), manifests)
         self.assertIn(("DecodePool", "demo-decode"), manifests)
-        self.assertIn(("Pod", "tidepool-test-demo"), manifests)
+        self.assertIn(("Pod", "tidepool-test-fleet-demo"), manifests)
 
     def test_the_schemas_are_whole_and_kept(self):
         manifests = self.render()
@@ -333,6 +338,11 @@ class ChartOnServerTest(unittest.TestCase):
                                 "--timeout", "3s")
         self.assertNotEqual(done.returncode, 0)
         self.get("-n", self.space, "deployment/tidepool-controller")
+        # As the refusal and the documentation say.
+        self.assertIn("uninstalling", self.run_in(
+            "helm", "status", "tide", "-n", self.space))
+        self.run_in("helm", "rollback", "tide", "1", "-n", self.space)
+        self.helm("upgrade")
 
         self.run_in("helm", "uninstall", "tide", "-n", self.space,
                     "--no-hooks", "--wait", "--timeout", "60s")
@@ -428,6 +438,11 @@ class ChartOnServerTest(unittest.TestCase):
                             "--timeout=60s")
             self.run_in("kubectl", "wait", "-n", self.space, "kvp/demo",
                         "--for=condition=Ready=false", "--timeout=60s")
+            test = self.as_controller(program, "--check-install", *flags)
+            told, _ = test.communicate(timeout=60)
+            self.assertEqual(test.returncode, 0, told)
+            self.assertIn(f"KVCachePool {self.space}/demo: Ready is False",
+                          told)
         finally:
             controller.terminate()
             said, _ = controller.communicate(timeout=60)

@@ -83,3 +83,36 @@ affinity:
 priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
+
+{{/* The spec of a pod that runs one of the controller's checks with its rights:
+`root`, and `check`, the flag's name. */}}
+{{- define "tidepool.checkPod" -}}
+{{- $root := .root -}}
+restartPolicy: Never
+serviceAccountName: {{ include "tidepool.name" $root }}
+automountServiceAccountToken: true
+enableServiceLinks: false
+securityContext:
+  {{- include "tidepool.podSecurity" $root | nindent 2 }}
+{{- include "tidepool.placement" $root }}
+containers:
+- name: check
+  image: {{ include "tidepool.image" $root }}
+  imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+  command: [/usr/bin/tidepool-controller]
+  args:
+  - --{{ .check }}
+  {{- with include "tidepool.watchNamespace" $root }}
+  - --watch-namespace={{ . }}
+  {{- end }}
+  resources:
+    requests:
+      cpu: 50m
+      memory: 64Mi
+    limits:
+      memory: 64Mi
+  securityContext:
+    {{- include "tidepool.containerSecurity" $root | nindent 4 }}
+  # What it says shows in the pod's status, too.
+  terminationMessagePolicy: FallbackToLogsOnError
+{{- end }}
