@@ -66,12 +66,17 @@ function(tidepool_library name)
   set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
-# tidepool_binary(tidepool-worker SOURCES main.cc DEPS tidepool::worker)
+# tidepool_binary(tidepool-worker SOURCES main.cc DEPS tidepool::worker [SMALL])
+# SMALL: its memory counts; see cmake/link-archives.
 function(tidepool_binary name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "SMALL" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE tidepool_flags ${ARG_DEPS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  if(ARG_SMALL)
+    set(launcher ${PROJECT_SOURCE_DIR}/cmake/link-archives)
+    set_target_properties(${name} PROPERTIES CXX_LINKER_LAUNCHER ${launcher} LINK_DEPENDS ${launcher})
+  endif()
 endfunction()
 
 # tidepool_test(base_config_test SOURCES config_test.cc DEPS tidepool::base
