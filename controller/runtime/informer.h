@@ -1,16 +1,20 @@
 // A typed copy of one kind of object in memory, kept in step by a reflector.
 #pragma once
 
+#include <absl/container/btree_set.h>
+
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "controller/kube/client.h"
@@ -91,6 +95,49 @@ class InformerBase : private ReflectorSink {
   std::jthread thread_;
 };
 
+namespace internal {
+
+template <typename T>
+concept KnowsItsKey = requires(const T& value) {
+  { value.key } -> std::same_as<const kube::ObjectKey&>;
+};
+
+// An object as an informer keeps it.
+template <typename T>
+struct Record {
+  const kube::ObjectKey& key() const {
+    if constexpr (KnowsItsKey<T>) {
+      return value.key;
+    } else {
+      return own_key;
+    }
+  }
+
+  T value;
+  [[no_unique_address]] std::conditional_t<KnowsItsKey<T>, std::monostate,
+                                           kube::ObjectKey>
+      own_key;
+  uint64_t version = 0;   // of the object's uid and resource version
+  uint64_t sequence = 0;  // of the list that last told of it
+};
+
+struct ByKey {
+  using is_transparent = void;
+  static const kube::ObjectKey& KeyOf(const kube::ObjectKey& key) {
+    return key;
+  }
+  template <typename R>
+  static const kube::ObjectKey& KeyOf(const std::shared_ptr<R>& record) {
+    return record->key();
+  }
+  template <typename A, typename B>
+  bool operator()(const A& a, const B& b) const {
+    return KeyOf(a) < KeyOf(b);
+  }
+};
+
+}  // namespace internal
+
 // Values are immutable snapshots: holding one does not stop newer ones from
 // coming. Reads are thread-safe and in the order of keys.
 //
@@ -107,7 +154,8 @@ template <typename T>
 class Informer final : public InformerBase {
  public:
   using Ptr = std::shared_ptr<const T>;
-  // Keeps of an object what is needed of it. An error (or an exception of the
+  // Keeps of an object what is needed of it; a member `key` must be the
+  // object's. An error (or an exception of the
   // JSON library) keeps what is known of the object as it is, is logged and
   // counted.
   using Transform = std::function<StatusOr<T>(const kube::Json& object)>;
@@ -135,52 +183,45 @@ class Informer final : public InformerBase {
   // Null if there is none.
   Ptr Get(const kube::ObjectKey& key) const {
     const MutexLock lock(&mutex_);
-    const auto it = entries_.find(key);
-    return it == entries_.end() ? nullptr : it->second.value;
+    const auto it = records_.find(key);
+    return it == records_.end() ? nullptr : ValueOf(*it);
   }
   std::vector<Ptr> List() const {
     const MutexLock lock(&mutex_);
-    std::vector<Ptr> all;
-    all.reserve(entries_.size());
-    for (const auto& [key, entry] : entries_) all.push_back(entry.value);
-    return all;
+    return ValuesOf(records_);
   }
   std::vector<kube::ObjectKey> Keys() const {
     const MutexLock lock(&mutex_);
     std::vector<kube::ObjectKey> all;
-    all.reserve(entries_.size());
-    for (const auto& [key, entry] : entries_) all.push_back(key);
+    all.reserve(records_.size());
+    for (const auto& record : records_) all.push_back(record->key());
     return all;
   }
   std::vector<Ptr> ByIndex(IndexId index, std::string_view value) const {
     const MutexLock lock(&mutex_);
-    std::vector<Ptr> found;
     const auto& values = indices_[index].values;
     const auto it = values.find(value);
-    if (it == values.end()) return found;
-    found.reserve(it->second.size());
-    for (const kube::ObjectKey* key : it->second)
-      found.push_back(entries_.at(*key).value);
-    return found;
+    return it == values.end() ? std::vector<Ptr>() : ValuesOf(it->second);
   }
 
  private:
-  struct Entry {
-    Ptr value;
-    uint64_t version = 0;   // of the object's uid and resource version
-    uint64_t sequence = 0;  // of the list that last told of it
-  };
-  struct ByKey {
-    bool operator()(const kube::ObjectKey* a, const kube::ObjectKey* b) const {
-      return *a < *b;
-    }
-  };
+  // One allocation for each object, and its key once: there are many.
+  using Record = internal::Record<T>;
+  using Records = absl::btree_set<std::shared_ptr<Record>, internal::ByKey>;
   struct Index {
     IndexBy by;
-    // Keys are those of entries_.
-    std::map<std::string, std::set<const kube::ObjectKey*, ByKey>, std::less<>>
-        values;
+    std::map<std::string, Records, std::less<>> values;
   };
+
+  static Ptr ValueOf(const std::shared_ptr<Record>& record) {
+    return Ptr(record, &record->value);
+  }
+  static std::vector<Ptr> ValuesOf(const Records& records) {
+    std::vector<Ptr> all;
+    all.reserve(records.size());
+    for (const auto& record : records) all.push_back(ValueOf(record));
+    return all;
+  }
 
   void BeginReplace() override { ++sequence_; }
   void EndReplace() override;
@@ -189,19 +230,23 @@ class Informer final : public InformerBase {
   void Erase(const kube::ObjectKey& key);
   uint64_t size() const override {
     const MutexLock lock(&mutex_);
-    return entries_.size();
+    return records_.size();
   }
-  void Reindex(const kube::ObjectKey& stored_key, const T* before,
-               const T* after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Tell(const kube::ObjectKey& key, const T* before, const T* after) {
-    for (const Handler& handler : handlers_) handler(key, before, after);
+  void Reindex(const std::shared_ptr<Record>& before,
+               const std::shared_ptr<Record>& after)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Tell(const kube::ObjectKey& key, const Record* before,
+            const Record* after) {
+    for (const Handler& handler : handlers_)
+      handler(key, before == nullptr ? nullptr : &before->value,
+              after == nullptr ? nullptr : &after->value);
   }
 
   const Transform transform_;
   std::vector<Handler> handlers_;
   uint64_t sequence_ = 0;  // confined to the driver
   mutable Mutex mutex_;
-  std::map<kube::ObjectKey, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  Records records_ ABSL_GUARDED_BY(mutex_);
   std::vector<Index> indices_;  // values are guarded by mutex_
 };
 

@@ -17,14 +17,14 @@ uint64_t VersionOf(const kube::Json& object);
 
 template <typename T>
 void Informer<T>::Put(kube::Json& object) {
-  const kube::ObjectKey key = internal::KeyOf(object);
+  kube::ObjectKey key = internal::KeyOf(object);
   const uint64_t version = internal::VersionOf(object);
   {
     const MutexLock lock(&mutex_);
-    const auto it = entries_.find(key);
-    if (it != entries_.end()) {
-      it->second.sequence = sequence_;
-      if (it->second.version == version) return;
+    const auto it = records_.find(key);
+    if (it != records_.end()) {
+      (*it)->sequence = sequence_;
+      if ((*it)->version == version) return;
     }
   }
   // Not under the lock: only this thread writes, and readers need not wait.
@@ -35,17 +35,23 @@ void Informer<T>::Put(kube::Json& object) {
     value = InvalidArgument("{}", error.what());
   }
   if (!value.ok()) return CountRejected(key, value.status());
-  const auto after = std::make_shared<const T>(*std::move(value));
-  Ptr before;
+  auto after = std::make_shared<Record>(Record{.value = *std::move(value),
+                                               .own_key = {},
+                                               .version = version,
+                                               .sequence = sequence_});
+  if constexpr (!internal::KnowsItsKey<T>) after->own_key = std::move(key);
+  std::shared_ptr<Record> before;
   {
     const MutexLock lock(&mutex_);
-    const auto it = entries_.try_emplace(key).first;
-    before = std::exchange(it->second.value, after);
-    it->second.version = version;
-    it->second.sequence = sequence_;
-    Reindex(it->first, before.get(), after.get());
+    auto it = records_.find(after->key());
+    if (it != records_.end()) {
+      before = *it;
+      it = records_.erase(it);
+    }
+    records_.insert(it, after);
+    Reindex(before, after);
   }
-  Tell(key, before.get(), after.get());
+  Tell(after->key(), before.get(), after.get());
 }
 
 template <typename T>
@@ -58,42 +64,40 @@ void Informer<T>::EndReplace() {
   std::vector<kube::ObjectKey> gone;
   {
     const MutexLock lock(&mutex_);
-    for (const auto& [key, entry] : entries_)
-      if (entry.sequence != sequence_) gone.push_back(key);
+    for (const auto& record : records_)
+      if (record->sequence != sequence_) gone.push_back(record->key());
   }
   for (const kube::ObjectKey& key : gone) Erase(key);
 }
 
 template <typename T>
 void Informer<T>::Erase(const kube::ObjectKey& key) {
-  Ptr before;
+  std::shared_ptr<Record> before;
   {
     const MutexLock lock(&mutex_);
-    const auto it = entries_.find(key);
-    if (it == entries_.end()) return;
-    before = std::move(it->second.value);
-    Reindex(it->first, before.get(), nullptr);
-    entries_.erase(it);
+    const auto it = records_.find(key);
+    if (it == records_.end()) return;
+    before = *it;
+    Reindex(before, nullptr);
+    records_.erase(it);
   }
   Tell(key, before.get(), nullptr);
 }
 
 template <typename T>
-void Informer<T>::Reindex(const kube::ObjectKey& stored_key, const T* before,
-                          const T* after) {
+void Informer<T>::Reindex(const std::shared_ptr<Record>& before,
+                          const std::shared_ptr<Record>& after) {
   for (Index& index : indices_) {
     std::vector<std::string> former, current;
-    if (before != nullptr) index.by(*before, former);
-    if (after != nullptr) index.by(*after, current);
-    if (former == current) continue;
+    if (before != nullptr) index.by(before->value, former);
+    if (after != nullptr) index.by(after->value, current);
     for (const std::string& value : former) {
       const auto it = index.values.find(value);
       if (it == index.values.end()) continue;  // named twice
-      it->second.erase(&stored_key);
+      it->second.erase(before);
       if (it->second.empty()) index.values.erase(it);
     }
-    for (const std::string& value : current)
-      index.values[value].insert(&stored_key);
+    for (const std::string& value : current) index.values[value].insert(after);
   }
 }
 
