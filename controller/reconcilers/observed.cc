@@ -44,8 +44,11 @@ std::string ControllingOwner(const Json& metadata) {
   return "";
 }
 
+// Kept for long: without the room that it grew by.
 std::string Dump(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.shrink_to_fit();
+  return text;
 }
 
 bool IsReady(const Json& status) {
