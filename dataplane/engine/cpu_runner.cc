@@ -57,9 +57,10 @@ Status CheckOptions(const model::ModelConfig& config,
 
 class CpuRunner : public ModelRunner {
  public:
-  CpuRunner(const model::ModelConfig& config, const CpuRunnerOptions& options)
+  CpuRunner(const model::ModelConfig& config, const CpuRunnerOptions& options,
+            std::unique_ptr<ThreadPool> pool)
       : options_(options),
-        pool_(options.threads),
+        pool_(std::move(pool)),
         sampler_(config.vocab_size, config.eos_token_ids) {
     wanted_.reserve(static_cast<size_t>(options.max_step_tokens));
     uses_.reserve(static_cast<size_t>(options.max_step_tokens));
@@ -68,7 +69,7 @@ class CpuRunner : public ModelRunner {
   Status Load(const model::ModelConfig& config, Isa isa,
               model::WeightSource& source) {
     ASSIGN_OR_RETURN(weights_, internal::LoadTransformerWeights(
-                                   config, options_.mode, source, pool_,
+                                   config, options_.mode, source, *pool_,
                                    options_.load_progress));
     const std::vector<float> rope = options_.rope_frequencies.empty()
                                         ? internal::RopeFrequencies(config)
@@ -81,7 +82,7 @@ class CpuRunner : public ModelRunner {
             {.step_tokens = options_.max_step_tokens,
              .positions = options_.max_model_len},
             KvLayoutFor(config, options_.mode, options_.page_tokens),
-            options_.num_pages, options_.kv_pool, pool_));
+            options_.num_pages, options_.kv_pool, *pool_));
     return OkStatus();
   }
 
@@ -161,7 +162,7 @@ class CpuRunner : public ModelRunner {
   }
 
   const CpuRunnerOptions options_;
-  ThreadPool pool_;
+  const std::unique_ptr<ThreadPool> pool_;
   internal::TransformerWeights weights_;
   std::unique_ptr<internal::Transformer> transformer_;
   Sampler sampler_;
@@ -176,7 +177,8 @@ StatusOr<std::unique_ptr<ModelRunner>> CreateCpuRunner(
     const CpuRunnerOptions& options) {
   RETURN_IF_ERROR(CheckOptions(config, options));
   ASSIGN_OR_RETURN(const Isa isa, ResolveIsa(options.isa));
-  auto runner = std::make_unique<CpuRunner>(config, options);
+  ASSIGN_OR_RETURN(auto pool, ThreadPool::Create(options.threads));
+  auto runner = std::make_unique<CpuRunner>(config, options, std::move(pool));
   RETURN_IF_ERROR(runner->Load(config, isa, source));
   return std::unique_ptr<ModelRunner>(std::move(runner));
 }

@@ -282,7 +282,8 @@ void BM_Decode(benchmark::State& state) {
   const auto threads = static_cast<int32_t>(state.range(0));
   const auto context = static_cast<int32_t>(state.range(1));
   BenchRunner runner(threads);
-  ThreadPool pool(threads);
+  const auto pool = ThreadPool::Create(threads);
+  CHECK(pool.ok());
   const int64_t read_bytes = smoke ? 4 << 20 : 512 << 20;
   auto memory = Array::Create(read_bytes);
   CHECK(memory.ok());
@@ -292,7 +293,7 @@ void BM_Decode(benchmark::State& state) {
   for (auto _ : state) {
     comparison.Iterate(
         state, [&] { runner.Run(context, context + 1); },
-        [&] { ReadMemory(memory->As<std::byte>(), read_bytes, pool); });
+        [&] { ReadMemory(memory->As<std::byte>(), read_bytes, **pool); });
   }
   comparison.Report(state, static_cast<double>(WeightBytes(runner.config())),
                     static_cast<double>(read_bytes));
@@ -307,14 +308,15 @@ void BM_Prefill(benchmark::State& state) {
   const auto threads = static_cast<int32_t>(state.range(0));
   constexpr int32_t kTokens = 512;
   BenchRunner runner(threads);
-  ThreadPool pool(threads);
+  const auto pool = ThreadPool::Create(threads);
+  CHECK(pool.ok());
   const int64_t rounds = smoke ? 1000 : 50'000'000;
   Comparison comparison(threads == 1 ? ThreadSeconds : WallSeconds);
   for (auto _ : state) {
     comparison.Iterate(
         state, [&] { runner.Run(0, kTokens); },
         [&] {
-          pool.For(threads, 0, [&](int64_t begin, int64_t end, int32_t) {
+          (*pool)->For(threads, 0, [&](int64_t begin, int64_t end, int32_t) {
             RunDots((end - begin) * rounds);
           });
         });

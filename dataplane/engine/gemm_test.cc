@@ -42,11 +42,12 @@ class GemmTest : public KernelTest {
     auto matrix = PackedMatrix::Create(mode_, outputs, inputs);
     EXPECT_TRUE(matrix.ok());
     problem.matrix = *std::move(matrix);
-    ThreadPool pool(1);
+    const auto pool = ThreadPool::Create(1);
+    EXPECT_TRUE(pool.ok());
     problem.matrix.Pack({.dtype = model::DType::kFloat32,
                          .shape = {outputs, inputs},
                          .data = std::as_bytes(std::span(problem.weights))},
-                        Placement::kConsecutive, 0, pool);
+                        Placement::kConsecutive, 0, **pool);
     for (int32_t r = 0; r < rows; ++r) {
       for (int64_t k = 0; k < inputs; ++k)
         problem.a.Set(r * stride + k, RandomFloat(random_));
@@ -178,11 +179,12 @@ TEST(GemmWeightsTest, PackingRoundsToNearestEven) {
   const std::vector<float> row = {1.00390625f,  // a tie, down to even
                                   1.01171875f,  // a tie, up to even
                                   -3.0f, 0x1p-130f, INFINITY};
-  ThreadPool pool(1);
+  const auto pool = ThreadPool::Create(1);
+  ASSERT_TRUE(pool.ok());
   matrix->Pack({.dtype = model::DType::kFloat32,
                 .shape = {1, 5},
                 .data = std::as_bytes(std::span(row))},
-               Placement::kConsecutive, 0, pool);
+               Placement::kConsecutive, 0, **pool);
   std::vector<float> back(5);
   matrix->ReadRow(0, back.data());
   EXPECT_EQ(back[0], 1.0f);

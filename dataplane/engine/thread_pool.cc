@@ -1,6 +1,7 @@
 #include "dataplane/engine/thread_pool.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "dataplane/base/check.h"
 
@@ -29,10 +30,20 @@ void WaitForChange(const std::atomic<uint32_t>& value, uint32_t old) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int32_t threads) : threads_(threads) {
+StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(int32_t threads) {
   CHECK(threads >= 1);
-  for (int32_t thread = 1; thread < threads; ++thread)
-    workers_.emplace_back([this, thread] { WorkerMain(thread); });
+  std::unique_ptr<ThreadPool> pool(new ThreadPool(threads));
+  for (int32_t thread = 1; thread < threads; ++thread) {
+    try {
+      pool->workers_.emplace_back(
+          [pool = pool.get(), thread] { pool->WorkerMain(thread); });
+    } catch (const std::system_error& error) {
+      return ResourceExhausted(
+          "threads: the system refuses number {} of {}: {}", thread + 1,
+          threads, error.code().message());
+    }
+  }
+  return pool;
 }
 
 ThreadPool::~ThreadPool() {

@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "dataplane/base/status.h"
+
 namespace tidepool::engine {
 
 // Runs loops on the calling thread and `threads - 1` of its own. Parts are
@@ -20,7 +22,9 @@ namespace tidepool::engine {
 // sleep: workers often share cores with other processes.
 class ThreadPool {
  public:
-  explicit ThreadPool(int32_t threads);  // at least 1
+  // `threads`: at least 1. Errors: kResourceExhausted (the system refuses a
+  // thread).
+  static StatusOr<std::unique_ptr<ThreadPool>> Create(int32_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -46,6 +50,7 @@ class ThreadPool {
   using Part = void (*)(const void* context, int64_t begin, int64_t end,
                         int32_t thread);
 
+  explicit ThreadPool(int32_t threads) : threads_(threads) {}
   void Run(int64_t items, const void* context, Part part);
   void RunParts(int32_t thread);
   void WorkerMain(int32_t thread);
