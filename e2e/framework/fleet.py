@@ -4,6 +4,8 @@ import base64
 import re
 import subprocess
 
+import httpx
+
 from . import load
 from .cluster import condition, pod_is_ready, restarts
 from .waiting import eventually
@@ -12,6 +14,7 @@ API = "tidepool.dev/v1alpha1"
 # Little is requested, so that many fit on small nodes; bursts are welcome.
 RESOURCES = {"requests": {"cpu": "50m"}, "limits": {"cpu": "2"}}
 READY_SECONDS = 90
+ROUTABLE_SECONDS = 5
 
 
 def merged(base, more):
@@ -126,7 +129,15 @@ class Fleet:
             return True
         eventually(f"fleet {self.namespace}/{self.name} to be Ready", ready,
                    timeout)
+        if self.cluster.image:  # else nothing runs
+            self._expect_routable()
         return self
+
+    def _expect_routable(self):
+        """Ready means that clients get through. The controller allows the
+        nodes' proxies two seconds; on a busy machine they may take longer."""
+        eventually(f"{self.url} to answer", lambda: httpx.get(
+            self.url + "/health").raise_for_status(), ROUTABLE_SECONDS)
 
     @staticmethod
     def _not_ready(resource, what):
