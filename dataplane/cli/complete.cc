@@ -2,11 +2,13 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "absl/strings/ascii.h"
 #include "dataplane/base/config.h"
 #include "dataplane/cli/commands.h"
 #include "dataplane/cli/http_client.h"
@@ -16,9 +18,13 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Where pods of conductors have it.
+constexpr char kConductorKeyFile[] = "/etc/tidepool/api-key/api-key";
+
 // What `complete` and `chat` share.
 struct ClientConfig {
   Endpoint endpoint;
+  std::string api_key_file;
   std::string model;
   int64_t max_tokens = 256;
   double temperature = -1;  // below 0: the model's default
@@ -31,6 +37,9 @@ void AddClientOptions(OptionSet& options, ClientConfig& config) {
   options.AddString("url", config.endpoint.url, "server to ask");
   options.AddString("api-key", config.endpoint.api_key,
                     "API key; else the environment's TIDEPOOL_API_KEY");
+  options.AddString("api-key-file", config.api_key_file,
+                    "file whose first API key is sent; in a conductor's pod "
+                    "the conductor's own, if nothing else is given");
   options.AddString("model", config.model, "model; else the server's first");
   options.AddInt("max-tokens", config.max_tokens, {1, 1 << 20},
                  "longest answer");
@@ -60,13 +69,35 @@ Status WaitUntilReady(const Endpoint& endpoint, std::chrono::seconds wait) {
   }
 }
 
+// As the conductor reads it: one key a line, beside comments.
+StatusOr<std::string> FirstKeyIn(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return NotFound("API key file {} cannot be read", path);
+  for (std::string line; std::getline(file, line);) {
+    absl::StripAsciiWhitespace(&line);
+    if (!line.empty() && line.front() != '#') return line;
+  }
+  return InvalidArgument("API key file {} has no key", path);
+}
+
+// "" if there is none.
+StatusOr<std::string> FindApiKey(const ClientConfig& config) {
+  if (!config.api_key_file.empty()) return FirstKeyIn(config.api_key_file);
+  if (const char* key = std::getenv("TIDEPOOL_API_KEY")) return key;
+  // The conductor's key is for the conductor beside us alone.
+  if (config.endpoint.url != Endpoint().url ||
+      access(kConductorKeyFile, F_OK) != 0)
+    return std::string();
+  return FirstKeyIn(kConductorKeyFile);
+}
+
 Status FillDefaults(ClientConfig& config) {
+  if (config.endpoint.api_key.empty()) {
+    ASSIGN_OR_RETURN(config.endpoint.api_key, FindApiKey(config));
+  }
   if (config.wait_seconds > 0)
     RETURN_IF_ERROR(WaitUntilReady(config.endpoint,
                                    std::chrono::seconds(config.wait_seconds)));
-  if (config.endpoint.api_key.empty())
-    if (const char* key = std::getenv("TIDEPOOL_API_KEY"))
-      config.endpoint.api_key = key;
   if (!config.model.empty()) return OkStatus();
   ASSIGN_OR_RETURN(const HttpAnswer answer, Get(config.endpoint, "/v1/models",
                                                 std::chrono::seconds(10)));

@@ -73,6 +73,8 @@ class ServeTest(unittest.TestCase):
                  "max-model-len"),
                 (["complete", "--url", "http://127.0.0.1:1", "x"],
                  "127.0.0.1:1"),
+                (["complete", "--api-key-file", "/no/such/keys", "x"],
+                 "/no/such/keys"),
                 (["nonsense"], "nonsense"),
         ]:
             with self.subTest(arguments):
@@ -105,6 +107,11 @@ class ServeTest(unittest.TestCase):
                     self.assertEqual(fleet.post(
                         "/tokenize", {"prompt": "a"},
                         {"Authorization": f"Bearer {key}"})[0], status)
+                keys = pathlib.Path(folder) / "keys"
+                keys.write_text("# ours\n\n s3cret \nother\n")
+                told = run("complete", "--url", fleet.url, "--api-key-file",
+                           keys, "--max-tokens", "2", "Once")
+                self.assertEqual(told.returncode, 0, told.stderr)
 
     @unittest.skipUnless(socket.has_ipv6 and
                          pathlib.Path("/proc/net/if_inet6").exists() and
