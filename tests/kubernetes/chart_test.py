@@ -19,7 +19,6 @@ TESTDATA = programs.ROOT / "helm/testdata"
 BIN = pathlib.Path(os.environ.get("TIDEPOOL_BIN",
                                   programs.ROOT / "build/release/bin"))
 KUBERNETES = "1.34.0"
-OURS = "tidepool.dev/v1alpha1/KVCachePool"
 PROMETHEUS = ["monitoring.coreos.com/v1/PodMonitor",
               "monitoring.coreos.com/v1/PrometheusRule"]
 
@@ -69,7 +68,6 @@ class ChartTest(unittest.TestCase):
         for values in sorted((TESTDATA / "good").glob("*.yaml")):
             with self.subTest(values.name):
                 done = self.helm("lint", "--strict", CHART, "--values", values,
-                                 "--set", "samples.enabled=false",
                                  "--kube-version", KUBERNETES)
                 self.assertEqual(done.returncode, 0, done.stdout)
                 self.assertNotIn("symbolic link", done.stderr)
@@ -78,7 +76,7 @@ class ChartTest(unittest.TestCase):
         for values in sorted((TESTDATA / "good").glob("*.yaml")):
             with self.subTest(values.name):
                 manifests = self.render("--values", values,
-                                        api=[OURS, *PROMETHEUS])
+                                        api=PROMETHEUS)
                 for pod, spec in pods_of(manifests.values()):
                     self.check_restricted(pod, spec)
 
@@ -112,7 +110,7 @@ class ChartTest(unittest.TestCase):
 
     def test_every_value_has_its_place(self):
         manifests = self.render("--values", TESTDATA / "good/everything.yaml",
-                                api=[OURS, *PROMETHEUS])
+                                api=PROMETHEUS)
         deployment = manifests["Deployment", "tidepool-controller"]["spec"]
         pod = deployment["template"]["spec"]
         container = pod["containers"][0]
@@ -149,7 +147,7 @@ class ChartTest(unittest.TestCase):
                          {kind for kind, _ in manifests})
         self.assertEqual(
             manifests["KVCachePool", "demo"]["metadata"]["namespace"],
-            "system")
+            "models")
         for key in (("PodMonitor", "tidepool-controller"),
                     ("PodMonitor", "tidepool-fleets"),
                     ("PrometheusRule", "tidepool")):
@@ -166,9 +164,10 @@ class ChartTest(unittest.TestCase):
         test = manifests["Pod", "tidepool-test-controller"]["spec"]
         self.assertEqual(test["containers"][0]["args"],
                          ["--check-install", "--watch-namespace=models"])
-        test = manifests["Pod", "tidepool-test-fleet-llama"]["spec"][
-            "containers"][0]
-        self.assertIn("--url=http://llama-conductor.system.svc", test["args"])
+        test = manifests["Pod", "tidepool-test-fleet-llama"]
+        self.assertEqual(test["metadata"]["namespace"], "models")
+        test = test["spec"]["containers"][0]
+        self.assertIn("--url=http://llama-conductor", test["args"])
         self.assertEqual(test["env"][0]["valueFrom"]["secretKeyRef"]["name"],
                          "llama-keys")
 
@@ -218,12 +217,14 @@ class ChartTest(unittest.TestCase):
         self.assertNotIn("absent(", "".join(a["expr"] for a in alerts))
 
     def test_samples_wait_for_their_kinds(self):
-        done = self.helm("template", "tide", CHART, "--kube-version",
-                         KUBERNETES, "--set", "samples.enabled=true")
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("samples.enabled: the kinds of tidepool.dev/v1alpha1 do "
-                      "not exist yet", done.stderr)
-        manifests = self.render("--set", "samples.enabled=true", api=[OURS])
+        manifests = self.render("--set", "samples.enabled=true")
+        self.assertEqual(
+            manifests["KVCachePool", "demo"]["metadata"]["annotations"][
+                "helm.sh/hook"], "post-install")
+        manifests = self.render("--set", "samples.enabled=true",
+                                "--is-upgrade")
+        self.assertNotIn("annotations",
+                         manifests["KVCachePool", "demo"]["metadata"])
         self.assertIn(("KVCachePool", "demo"), manifests)
         self.assertIn(("PrefillPool", "demo-prefill"), manifests)
         self.assertIn(("DecodePool", "demo-decode"), manifests)
@@ -378,6 +379,32 @@ class ChartOnServerTest(unittest.TestCase):
             0]["schema"]["openAPIV3Schema"]
         self.assertIn("chunkTokens",
                       schema["properties"]["spec"]["properties"])
+
+    def test_samples_may_come_with_the_chart(self):
+        said = self.helm("install", "--set", "samples.enabled=true")
+        self.assertIn("Wait for the sample fleet", said)
+        uid = self.get("-n", self.space, "kvp/demo")["metadata"]["uid"]
+        # An upgrade takes them over, whether it wants them or not later on.
+        self.helm("upgrade", "--set", "samples.enabled=true")
+        self.assertEqual(
+            self.get("-n", self.space, "kvp/demo")["metadata"]["uid"], uid)
+        self.helm("upgrade", "--set", "samples.enabled=false")
+        self.assertEqual(self.get("-n", self.space, "tidepool")["items"], [])
+
+    def test_samples_replace_nobodys_fleet(self):
+        self.helm("install")
+        self.run_in("kubectl", "apply", "-n", self.space, "-f",
+                    programs.ROOT / "crds/v1alpha1/samples/demo.yaml")
+        uid = self.get("-n", self.space, "kvp/demo")["metadata"]["uid"]
+        self.run_in("helm", "uninstall", "tide", "-n", self.space,
+                    "--no-hooks", "--wait")
+        done = self.cluster.run(
+            "helm", "install", "tide", str(CHART), "-n", self.space, "--set",
+            "samples.enabled=true")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("already exists", done.stderr)
+        self.assertEqual(
+            self.get("-n", self.space, "kvp/demo")["metadata"]["uid"], uid)
 
     def test_samples_follow_with_an_upgrade(self):
         self.helm("install")

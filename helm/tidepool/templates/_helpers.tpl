@@ -32,6 +32,11 @@ app.kubernetes.io/component: controller
 {{ get .Values.flags "watch-namespace" }}
 {{- end }}
 
+{{/* Where the sample and the fleet of `helm test` are. */}}
+{{- define "tidepool.fleetNamespace" -}}
+{{ include "tidepool.watchNamespace" . | default .Release.Namespace }}
+{{- end }}
+
 {{/* Flags as arguments, in the order of their names. */}}
 {{- define "tidepool.arguments" -}}
 {{- $flags := .Values.flags | deepCopy }}
