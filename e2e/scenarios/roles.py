@@ -18,7 +18,7 @@ def long_prompts(number):
 
 def long_answers(number):
     draw = random.Random(number)
-    return {"model": "demo", "max_tokens": 250, "temperature": 0,
+    return {"model": "demo", "max_tokens": 80, "temperature": 0,
             "prompt": [draw.randrange(4000) for _ in range(8)]}
 
 
@@ -46,8 +46,8 @@ def run(context):
     fleet = emulated.fleet(
         context, prefill=3, decode=3,
         prefill_seconds_per_token=2e-4, decode_base_seconds=0.02,
-        decode_seconds_per_sequence=0.01,  # 12 at once miss the SLO
-        spec={"slo": {"ttftMilliseconds": 500, "tbtMilliseconds": 100},
+        decode_seconds_per_sequence=0.03,  # 8 at once miss the SLO
+        spec={"slo": {"ttftMilliseconds": 500, "tbtMilliseconds": 250},
               "rebalancing": {"policy": "Reactive",
                               "acceleratorBudget": WORKERS,
                               "stabilizationSeconds": 3}}).wait_ready()
