@@ -220,8 +220,9 @@ StatusOr<int> RunController(const ControllerOptions& options) {
   RETURN_IF_ERROR(controller->Start());
   LOG_INFO("tidepool-controller {}: metrics and probes on port {}", kVersion,
            controller->metrics_port());
-  int signal = 0;
-  sigwait(&signals, &signal);
+  // What lists and bursts of changes took goes back to the system.
+  const timespec trim_interval{.tv_sec = 30, .tv_nsec = 0};
+  while (sigtimedwait(&signals, nullptr, &trim_interval) < 0) malloc_trim(0);
   LOG_INFO("ending: the Lease is released");
   controller->Stop();
   LOG_INFO("bye");
