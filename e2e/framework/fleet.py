@@ -29,10 +29,7 @@ class Fleet:
     """KVCachePool NAME with NAME-prefill and NAME-decode in a namespace."""
 
     def __init__(self, cluster, namespace, name="demo", *, prefill=1, decode=1,
-                 spec=None, prefill_spec=None, decode_spec=None,
-                 manifests=None):
-        """`manifests`: a file that holds the same, as users have it."""
-        self._file = manifests
+                 spec=None, prefill_spec=None, decode_spec=None):
         self.cluster, self.namespace, self.name = cluster, namespace, name
         self.spec = merged({"model": {"uri": "demo"}}, spec or {})
         self.pools = {
@@ -58,8 +55,6 @@ class Fleet:
                  "spec": spec} for kind, name, spec in kinds]
 
     def apply(self):
-        if self._file:
-            return self.kubectl("apply", "-f", self._file)
         return self.cluster.apply(*self.manifests(), namespace=self.namespace)
 
     def scale(self, role, replicas):
