@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -72,8 +73,10 @@ class AresWatcher final : public DnsWatcher {
     AresWatcher* watcher = nullptr;
     size_t index = 0;
     DnsName name;
+    std::string found_as;  // with its search domain; "" until it was found
     bool under_way = false;
-    bool failed = false;  // the last one
+    bool failed = false;                    // the last one
+    std::optional<TimePoint> absent_since;  // in all lookups from then on
   };
 
   Status OpenChannel() {
@@ -82,8 +85,16 @@ class AresWatcher final : public DnsWatcher {
         std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout)
             .count());
     options.tries = options_.tries;
-    const int error = ares_init_options(&channel_, &options,
-                                        ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES);
+    int given = ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES;
+    std::vector<char*> domains;  // copied, and not written to
+    for (const std::string& domain : options_.search_domains)
+      domains.push_back(const_cast<char*>(domain.c_str()));
+    if (!domains.empty()) {
+      options.domains = domains.data();
+      options.ndomains = static_cast<int>(domains.size());
+      given |= ARES_OPT_DOMAINS;
+    }
+    const int error = ares_init_options(&channel_, &options, given);
     if (error != ARES_SUCCESS) {
       channel_ = nullptr;
       return Unavailable("--discover: {}", ares_strerror(error));
@@ -113,9 +124,12 @@ class AresWatcher final : public DnsWatcher {
   }
 
   void BeginRound() {
-    // What the system says of its servers may have changed.
-    if (std::exchange(reopen_, false) &&
-        std::ranges::none_of(lookups_, &Lookup::under_way)) {
+    // What the system says of its servers may have changed. Nothing begins
+    // until what is under way has ended: lookups that take turns would keep the
+    // old servers forever.
+    if (reopen_) {
+      if (std::ranges::any_of(lookups_, &Lookup::under_way)) return;
+      reopen_ = false;
       CloseChannel();
     }
     if (channel_ == nullptr && !OpenChannel().ok()) {
@@ -129,8 +143,10 @@ class AresWatcher final : public DnsWatcher {
       hints.ai_family = AF_UNSPEC;
       hints.ai_flags = ARES_AI_NOSORT;
       hints.ai_socktype = SOCK_STREAM;
+      const std::string& name =
+          lookup.found_as.empty() ? lookup.name.host : lookup.found_as;
       ares_getaddrinfo(
-          channel_, lookup.name.host.c_str(), nullptr, &hints,
+          channel_, name.c_str(), nullptr, &hints,
           [](void* argument, int status, int, ares_addrinfo* result) {
             auto* const ended = static_cast<Lookup*>(argument);
             ended->watcher->OnEnd(*ended, status, result);
@@ -174,27 +190,49 @@ class AresWatcher final : public DnsWatcher {
 
   void OnEnd(Lookup& lookup, int status, ares_addrinfo* result) {
     lookup.under_way = false;
-    if (status == ARES_EDESTRUCTION || status == ARES_ECANCELLED) return;
-    // That a name has no address is an answer; that there is no such name may
-    // be all that a server without its own sources can say.
-    if (status != ARES_SUCCESS && status != ARES_ENODATA)
-      return Failed(lookup, ares_strerror(status));
+    if (status == ARES_SUCCESS && result->nodes != nullptr)
+      Found(lookup, *result);
+    else if (status == ARES_SUCCESS || status == ARES_ENODATA ||
+             status == ARES_ENOTFOUND)
+      Absent(lookup);
+    else if (status != ARES_EDESTRUCTION && status != ARES_ECANCELLED)
+      Failed(lookup, ares_strerror(status));
+    if (result != nullptr) ares_freeaddrinfo(result);
+  }
+
+  void Found(Lookup& lookup, const ares_addrinfo& result) {
+    // That the name is gone must not be confused with what servers without
+    // sources of their own say of it in the other domains.
+    const std::string_view name = result.name == nullptr ? "" : result.name;
+    if (name.starts_with(lookup.name.host + "."))
+      lookup.found_as = fmt::format("{}.", name);
     std::vector<std::string> addresses;
-    if (result != nullptr) {
-      for (const ares_addrinfo_node* node = result->nodes; node != nullptr;
-           node = node->ai_next)
-        if (node->ai_family == AF_INET || node->ai_family == AF_INET6)
-          addresses.push_back(AddressOf(*node, lookup.name.port));
-      ares_freeaddrinfo(result);
-    }
-    if (std::exchange(lookup.failed, false))
+    for (const ares_addrinfo_node* node = result.nodes; node != nullptr;
+         node = node->ai_next)
+      if (node->ai_family == AF_INET || node->ai_family == AF_INET6)
+        addresses.push_back(AddressOf(*node, lookup.name.port));
+    const bool was_absent = lookup.absent_since.has_value();
+    lookup.absent_since.reset();
+    if (std::exchange(lookup.failed, false) || was_absent)
       LOG_INFO("discovery: {} is found again", lookup.name.host);
     on_answer_(lookup.index, std::move(addresses));
+  }
+
+  void Absent(Lookup& lookup) {
+    const TimePoint now = Clock::Monotonic().Now();
+    lookup.failed = false;
+    if (!lookup.absent_since) {
+      lookup.absent_since = now;
+      LOG_INFO("discovery: {} has no address", lookup.name.host);
+    }
+    if (now - *lookup.absent_since >= options_.absence_min)
+      on_answer_(lookup.index, {});
   }
 
   void Failed(Lookup& lookup, std::string_view why) {
     ++failures_;
     reopen_ = true;
+    lookup.absent_since.reset();
     if (!std::exchange(lookup.failed, true))
       LOG_WARNING("discovery: {}: {}; its workers stay as they are",
                   lookup.name.host, why);

@@ -13,7 +13,9 @@
 namespace tidepool::conductor {
 
 struct DnsName {
-  std::string host;  // a name (of which search domains are tried) or an address
+  // A name, or an address. The name is looked for in the search domains until
+  // it is found, and from then on where it was found.
+  std::string host;
   uint16_t port = 0;
 };
 
@@ -21,8 +23,13 @@ struct DnsWatcherOptions {
   Duration interval = std::chrono::seconds(2);  // between two rounds
   Duration timeout = std::chrono::seconds(2);   // of one try at one server
   int tries = 2;
+  // A name that does not exist, or has no address, is told to have none when
+  // each lookup has said so for this long: a name server that starts may know
+  // less than it will.
+  Duration absence_min = std::chrono::seconds(30);
   // "address:port,…" to be asked; "" asks those of the system.
   std::string servers;
+  std::vector<std::string> search_domains;  // none: those of the system
 };
 
 // Asks for A and AAAA records of all names at the start and every interval, on
@@ -30,9 +37,10 @@ struct DnsWatcherOptions {
 // again. Thread-safe.
 class DnsWatcher {
  public:
-  // All addresses of names[name], as "host:port", in no order; empty if the
-  // name exists without any. Told on the watcher's thread, of successful
-  // lookups only: the others are logged when they begin and when they end.
+  // All addresses of names[name], as "host:port", in no order; empty after
+  // `absence_min` without any. Told on the watcher's thread. Failures (of
+  // servers, or to reach one) tell nothing; they are logged when they begin and
+  // when they end.
   using OnAnswer =
       std::function<void(size_t name, std::vector<std::string> addresses)>;
 
@@ -43,7 +51,7 @@ class DnsWatcher {
   // Gives up what is under way and joins the thread.
   virtual ~DnsWatcher() = default;
 
-  // Lookups that brought no answer, since the start.
+  // Lookups that failed, since the start.
   virtual uint64_t failures_total() const = 0;
 };
 

@@ -24,11 +24,12 @@ using std::chrono::seconds;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-// A name server on loopback that knows one name. It answers A questions with
-// its addresses, AAAA ones with none.
+// A name server on loopback for the domain `test`, in which there is one name,
+// `workers.test`. It answers A questions with its addresses, AAAA ones with
+// none, and refuses questions about other domains.
 class FakeNameServer {
  public:
-  enum class Mode { kAnswer, kNoSuchName, kSilent };
+  enum class Mode { kAnswer, kNoSuchName, kFailing, kSilent };
 
   FakeNameServer() : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{.sin_family = AF_INET};
@@ -52,6 +53,7 @@ class FakeNameServer {
     mode_ = mode;
     addresses_ = std::move(addresses);
   }
+  uint64_t questions() const { return questions_; }
 
  private:
   void Serve() {
@@ -74,16 +76,24 @@ class FakeNameServer {
   }
 
   std::string Answer(std::string_view question) {
+    constexpr std::string_view kName("\7workers\4test\0", 14);
+    constexpr std::string_view kDomain("\4test\0", 6);
     const MutexLock lock(&mutex_);
+    ++questions_;
     if (mode_ == Mode::kSilent) return "";
     const size_t end = question.find('\0', 12) + 5;  // of type and class
+    const std::string_view name = question.substr(12, end - 16);
     const bool wants_a = question[end - 3] == 1;
-    const bool known = mode_ == Mode::kAnswer;
+    const bool known = mode_ == Mode::kAnswer && name == kName;
+    const char code = known                      ? 0
+                      : !name.ends_with(kDomain) ? 5
+                      : mode_ == Mode::kFailing  ? 2
+                                                 : 3;
     const auto count = static_cast<char>(
         known && wants_a ? static_cast<int>(addresses_.size()) : 0);
     std::string answer(question.substr(0, 2));
     answer += "\x81";
-    answer += known ? '\x80' : '\x83';
+    answer += static_cast<char>('\x80' | code);
     answer += std::string{0, 1, 0, count, 0, 0, 0, 0};
     answer += question.substr(12, end - 12);
     for (char i = 0; i < count; ++i) {
@@ -98,6 +108,7 @@ class FakeNameServer {
   const UniqueFd fd_;
   uint16_t port_ = 0;
   std::atomic<bool> stop_ = false;
+  std::atomic<uint64_t> questions_ = 0;
   Mutex mutex_;
   Mode mode_ ABSL_GUARDED_BY(mutex_) = Mode::kAnswer;
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
@@ -106,13 +117,16 @@ class FakeNameServer {
 
 class DnsWatcherTest : public ::testing::Test {
  protected:
-  void Start(const std::string& host = "workers.test.") {
+  void Start(const std::string& host = "workers.test.",
+             Duration absence_min = Duration(0)) {
     auto watcher = DnsWatcher::Start(
         {{.host = host, .port = 7000}},
         {.interval = milliseconds(20),
-         .timeout = milliseconds(100),
+         .timeout = timeout_,
          .tries = 1,
-         .servers = server_.address()},
+         .absence_min = absence_min,
+         .servers = server_.address(),
+         .search_domains = {"elsewhere.test", "test"}},
         [this](size_t name, std::vector<std::string> addresses) {
           EXPECT_EQ(name, 0u);
           (void)answers_.TryPush(std::move(addresses));
@@ -136,8 +150,19 @@ class DnsWatcherTest : public ::testing::Test {
       std::this_thread::yield();
     EXPECT_GT(watcher_->failures_total(), before);
   }
+  // Lookups that begin after this call have ended.
+  void AwaitRounds() {
+    constexpr uint64_t kQuestions = 12;  // two are of one lookup
+    const uint64_t before = server_.questions();
+    const TimePoint end = Clock::Monotonic().Now() + seconds(30);
+    while (server_.questions() < before + kQuestions &&
+           Clock::Monotonic().Now() < end)
+      std::this_thread::yield();
+    EXPECT_GE(server_.questions(), before + kQuestions);
+  }
 
   FakeNameServer server_;
+  Duration timeout_ = seconds(30);
   BoundedQueue<std::vector<std::string>> answers_{16};
   std::unique_ptr<DnsWatcher> watcher_;
 };
@@ -153,7 +178,8 @@ TEST_F(DnsWatcherTest, TellsAllAddressesAgainAndAgain) {
 }
 
 TEST_F(DnsWatcherTest, AFailedLookupTellsNothingAndItGoesOn) {
-  server_.Set(FakeNameServer::Mode::kNoSuchName);
+  timeout_ = milliseconds(100);
+  server_.Set(FakeNameServer::Mode::kFailing);
   Start();
   AwaitFailure();
   server_.Set(FakeNameServer::Mode::kSilent);
@@ -161,6 +187,27 @@ TEST_F(DnsWatcherTest, AFailedLookupTellsNothingAndItGoesOn) {
   EXPECT_TRUE(answers_.TakeAll().empty());
   server_.Set(FakeNameServer::Mode::kAnswer, {"10.0.0.1"});
   EXPECT_THAT(Next(), UnorderedElementsAre("10.0.0.1:7000"));
+}
+
+TEST_F(DnsWatcherTest, ANameThatGoesIsToldToHaveNoAddress) {
+  server_.Set(FakeNameServer::Mode::kAnswer, {"10.0.0.1"});
+  Start("workers");
+  EXPECT_THAT(Next(), UnorderedElementsAre("10.0.0.1:7000"));
+  // Although the server refuses to say anything of `workers.`.
+  server_.Set(FakeNameServer::Mode::kNoSuchName);
+  EXPECT_THAT(Next(), IsEmpty());
+  server_.Set(FakeNameServer::Mode::kAnswer, {"10.0.0.2"});
+  EXPECT_THAT(Next(), UnorderedElementsAre("10.0.0.2:7000"));
+}
+
+TEST_F(DnsWatcherTest, AnAbsenceIsBelievedWhenItLasts) {
+  server_.Set(FakeNameServer::Mode::kNoSuchName);
+  Start("workers.test.", std::chrono::hours(1));
+  AwaitRounds();
+  server_.Set(FakeNameServer::Mode::kAnswer, {});
+  AwaitRounds();
+  EXPECT_TRUE(answers_.TakeAll().empty());
+  EXPECT_EQ(watcher_->failures_total(), 0u);
 }
 
 TEST_F(DnsWatcherTest, AnAddressStandsForItself) {

@@ -15,8 +15,8 @@ Membership::Change Membership::OnAnswer(
     size_t source, std::vector<std::string> addresses,
     const std::function<bool(std::string_view)>& has_session) {
   std::ranges::sort(addresses);
-  const auto repeats = std::ranges::unique(addresses);
-  addresses.erase(repeats.begin(), repeats.end());
+  addresses.erase(std::unique(addresses.begin(), addresses.end()),
+                  addresses.end());
   if (addresses.size() > max_members_) addresses.resize(max_members_);
 
   Change change;
