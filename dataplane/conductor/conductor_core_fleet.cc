@@ -250,9 +250,16 @@ void ConductorCore::Impl::TakeName(Worker& worker) {
                      std::ranges::all_of(name, [](char c) {
                        return c > ' ' && c < 127 && c != '"' && c != '\\';
                      });
-  const bool taken = std::ranges::any_of(workers_, [&](const auto& entry) {
+  const auto other = std::ranges::find_if(workers_, [&](const auto& entry) {
     return &entry.second != &worker && entry.second.status.name == name;
   });
+  bool taken = other != workers_.end();
+  // A pod that starts again has its name still, and another address.
+  if (taken && !other->second.named &&
+      other->second.state != Worker::State::kUp) {
+    other->second.status.name = other->second.status.address;
+    taken = false;
+  }
   // Two of a name would be one in every metric.
   worker.status.name = plain && !taken ? name : worker.status.address;
 }

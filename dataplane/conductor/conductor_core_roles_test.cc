@@ -169,5 +169,12 @@ TEST_F(ConductorRolesTest, AWorkerWithoutANameTakesItsOwnIfItMay) {
   EXPECT_EQ(NameAfterHello("10.0.0.4:7000", ""), "10.0.0.4:7000");
 }
 
+TEST_F(ConductorRolesTest, APodThatCameBackElsewhereHasItsNameAgain) {
+  EXPECT_EQ(NameAfterHello("10.0.0.1:7000", "pool-0"), "pool-0");
+  Advance(minutes(1));  // it is silent
+  EXPECT_EQ(NameAfterHello("10.0.0.2:7000", "pool-0"), "pool-0");
+  EXPECT_EQ(core_->Workers().front().name, "10.0.0.1:7000");
+}
+
 }  // namespace
 }  // namespace tidepool::conductor
