@@ -36,24 +36,39 @@ std::string PathOf(std::string_view target) {
   return std::string(target.substr(0, target.find_first_of("?#")));
 }
 
-}  // namespace
+// A body's share of the memory for all bodies. It grows as the body arrives:
+// who announces much and sends little takes no room from others.
+class BodyLease {
+ public:
+  explicit BodyLease(std::shared_ptr<ServerShared> shared)
+      : shared_(std::move(shared)) {}
+  ~BodyLease() { shared_->body_bytes.fetch_sub(bytes_); }
+  BodyLease(const BodyLease&) = delete;
+  BodyLease& operator=(const BodyLease&) = delete;
 
-std::shared_ptr<void> ServerShared::LeaseBody(
-    const std::shared_ptr<ServerShared>& shared, uint64_t bytes) {
-  uint64_t used = shared->body_bytes.load();
-  do {
-    if (bytes > shared->options.total_body_bytes_max - used) return nullptr;
-  } while (!shared->body_bytes.compare_exchange_weak(used, used + bytes));
-  return std::shared_ptr<void>(shared.get(), [shared, bytes](void*) {
-    shared->body_bytes.fetch_sub(bytes);
-  });
-}
+  // False if there is no room.
+  bool GrowTo(uint64_t bytes) {
+    const uint64_t more = bytes - bytes_;
+    uint64_t used = shared_->body_bytes.load();
+    do {
+      if (more > shared_->options.total_body_bytes_max - used) return false;
+    } while (!shared_->body_bytes.compare_exchange_weak(used, used + more));
+    bytes_ = bytes;
+    return true;
+  }
+
+ private:
+  const std::shared_ptr<ServerShared> shared_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace
 
 struct Connection::Reading {
   explicit Reading(size_t buffer_bytes) : buffer(buffer_bytes) {}
   beast::flat_buffer buffer;
   std::optional<http::request_parser<http::string_body>> parser;
-  std::shared_ptr<void> body_lease;
+  std::shared_ptr<BodyLease> body_lease;
 };
 
 // What a handler holds. It does not keep the connection alive: an answer in
@@ -203,15 +218,10 @@ void Connection::ReadHeader() {
 }
 
 void Connection::OnHeader() {
-  const auto& parser = *reading_->parser;
+  auto& parser = *reading_->parser;
+  parser.eager(true);
   http_1_0_ = parser.get().version() < 11;
-  const auto length = parser.content_length();
-  const uint64_t bytes = length             ? *length
-                         : parser.chunked() ? shared_->options.body_bytes_max
-                                            : 0;
-  reading_->body_lease = ServerShared::LeaseBody(shared_, bytes);
-  if (!reading_->body_lease)
-    return Refuse(503, "too many request bodies are held already");
+  reading_->body_lease = std::make_shared<BodyLease>(shared_);
   phase_ = Phase::kBody;
   SetDeadline(shared_->options.body_timeout);
   const bool wants_continue =
@@ -233,12 +243,21 @@ void Connection::ContinueThenReadBody() {
 }
 
 void Connection::ReadBody() {
-  http::async_read(
+  if (reading_->parser->is_done()) return OnBody();
+  http::async_read_some(
       socket_, reading_->buffer, *reading_->parser,
       [self = shared_from_this()](const error_code& error, size_t) {
         if (error) return self->OnReadError(error);
-        self->OnBody();
+        self->OnBodyPart();
       });
+}
+
+void Connection::OnBodyPart() {
+  // Too late for the deadline to cancel that read.
+  if (timed_out_) return OnReadError(asio::error::operation_aborted);
+  if (!reading_->body_lease->GrowTo(reading_->parser->get().body().size()))
+    return Refuse(503, "too many request bodies are held already");
+  ReadBody();
 }
 
 void Connection::OnBody() {

@@ -25,11 +25,7 @@ struct ServerShared {
   std::atomic<int64_t> connections = 0;
   std::atomic<int64_t> refused = 0;
   std::atomic<int64_t> slow_readers = 0;
-  std::atomic<uint64_t> body_bytes = 0;
-
-  // Takes `bytes` of the budget of all bodies; null if there is no room.
-  static std::shared_ptr<void> LeaseBody(
-      const std::shared_ptr<ServerShared>& shared, uint64_t bytes);
+  std::atomic<uint64_t> body_bytes = 0;  // of BodyLeases
 };
 
 // One thread and its connections, which are confined to it.
@@ -62,6 +58,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnHeader();
   void ContinueThenReadBody();
   void ReadBody();
+  void OnBodyPart();
   void OnBody();
   void OnReadError(const boost::system::error_code& error);
   void BeginAnswer();

@@ -22,7 +22,8 @@ struct HttpServerOptions {
   int64_t connections_max = 16384;
   uint32_t header_bytes_max = 32 << 10;  // beyond: 431
   uint64_t body_bytes_max = 32 << 20;    // beyond: 413
-  // Of all requests being read or answered; beyond: 503.
+  // Of all requests, as far as they have arrived, until they are answered;
+  // beyond: 503.
   uint64_t total_body_bytes_max = 1 << 30;
   // Unsent bytes of one stream; beyond, the client is cut.
   uint64_t write_queue_bytes_max = 1 << 20;
