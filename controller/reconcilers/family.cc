@@ -52,6 +52,11 @@ PoolState ReadPool(const KVCachePoolSpec& family,
   PoolState pool{.observed = &observed};
   pool.spec = ReadWorkerPool(observed.is_prefill, observed.name(),
                              observed.spec, pool.problems);
+  // What only the two specs together show.
+  if (family.engine.is_emulated && pool.spec.kv_cache_bytes.has_value())
+    pool.problems.push_back(
+        "spec.kvCacheMemory: is not for an Emulated engine, whose memory is "
+        "kv_capacity_tokens of its performance model");
   pool.counts = CountPods(observed.pods, UpdateRevision(observed));
   // What cannot be read right must not resize anything.
   pool.target = pool.problems.empty()

@@ -230,6 +230,61 @@ TEST_F(FamilyReconcilerTest, ABadFieldIsNamedAndNothingElseHappens) {
             2);
 }
 
+TEST_F(FamilyReconcilerTest, WhyPodsAreNotReadyIsSaid) {
+  RunDemo(0, 2);
+  const Json scheduled = {{"type", "PodScheduled"},
+                          {"status", "False"},
+                          {"reason", "Unschedulable"},
+                          {"message", "no node has room"}};
+  ASSERT_TRUE(
+      world_.server
+          .Patch(kube::kPod, {kTestSpace, "demo-decode-1"},
+                 kube::PatchType::kMerge,
+                 {{"status", {{"conditions", Json::array({scheduled})}}}},
+                 "status")
+          .ok());
+  ASSERT_TRUE(world_.Settle());
+  const Json ready =
+      world_.Condition(kube::kDecodePool, "demo-decode", "Ready");
+  EXPECT_EQ(ready["reason"], "Unschedulable");
+  EXPECT_EQ(ready["message"],
+            "1 of 2 ready: demo-decode-1 Unschedulable: no node has room");
+  EXPECT_EQ(Reason(kube::kDecodePool, "demo-decode", "Degraded"),
+            "True PodsFailing");
+}
+
+TEST_F(FamilyReconcilerTest, MemoryThatTheEngineDoesNotTakeIsRefused) {
+  world_.Create(kube::kKVCachePool, "demo",
+                {{"model", {{"uri", "demo"}}},
+                 {"engine",
+                  {{"type", "Emulated"},
+                   {"perfModelConfigMapRef", {{"name", "perf"}}}}}});
+  world_.Create(
+      kube::kDecodePool, "demo-decode",
+      {{"kvCachePoolRef", {{"name", "demo"}}}, {"kvCacheMemory", "1Gi"}});
+  ASSERT_TRUE(world_.Run());
+  EXPECT_THAT(
+      world_.Condition(kube::kDecodePool, "demo-decode", "Degraded")["message"]
+          .get<std::string>(),
+      HasSubstr("spec.kvCacheMemory: is not for an Emulated engine"));
+  EXPECT_EQ(Reason(kube::kKVCachePool, "demo", "Degraded"), "True InvalidPool");
+  EXPECT_THAT(world_.Names(kube::kStatefulSet), IsEmpty());
+}
+
+TEST_F(FamilyReconcilerTest, MemoryIsExplained) {
+  RunDemo(0, 1);
+  const auto explained = [this] {
+    return world_
+        .Condition(kube::kDecodePool, "demo-decode", "Progressing")["message"]
+        .get<std::string>();
+  };
+  EXPECT_THAT(explained(), HasSubstr("weights 11 MiB + KV "));
+  world_.PatchSpec(kube::kKVCachePool, "demo",
+                   {{"model", {{"uri", "pvc://models/llama"}}}});
+  ASSERT_TRUE(world_.Run());
+  EXPECT_THAT(explained(), HasSubstr("spec.resources.limits.memory states"));
+}
+
 TEST_F(FamilyReconcilerTest, APoolWithoutItsKVCachePoolWaits) {
   world_.Create(kube::kDecodePool, "lonely",
                 {{"kvCachePoolRef", {{"name", "nobody"}}}});

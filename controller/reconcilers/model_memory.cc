@@ -14,6 +14,8 @@ using nlohmann::json;
 constexpr uint64_t kWeightBytesMax = 1ull << 46;
 constexpr uint64_t kKvBytesPerTokenMax = 1ull << 30;
 constexpr uint64_t kContextTokensMax = 1ull << 26;
+// Workers keep KV in pages of up to so many tokens.
+constexpr uint64_t kPageTokensMax = 64;
 
 StatusOr<uint64_t> Field(const json& config, const char* name, uint64_t max) {
   const auto found = config.find(name);
@@ -60,22 +62,25 @@ uint64_t Margin(const ModelFigures& model) {
   return kMarginBytes + model.weight_bytes / kMarginWeightDivisor;
 }
 
+// Of one sequence.
+uint64_t KvBytes(const ModelFigures& model, uint64_t tokens) {
+  return CeilDiv(tokens, kPageTokensMax) * kPageTokensMax *
+         model.kv_bytes_per_token;
+}
+
 // What all sequences could use at most.
 uint64_t KvUsable(const MemoryInputs& inputs) {
-  const uint64_t tokens =
-      std::min(inputs.max_model_len.value_or(inputs.model->context_tokens),
-               inputs.model->context_tokens);
-  const auto usable = CheckedMul(inputs.max_num_seqs * tokens,
-                                 inputs.model->kv_bytes_per_token);
-  return usable.value_or(UINT64_MAX);
+  const uint64_t each =
+      KvBytes(*inputs.model,
+              inputs.max_model_len.value_or(inputs.model->context_tokens));
+  return CheckedMul(inputs.max_num_seqs, each).value_or(UINT64_MAX);
 }
 
 // One sequence of the longest stated length.
 uint64_t KvNeeded(const MemoryInputs& inputs) {
-  const uint64_t tokens = inputs.max_model_len.value_or(
-      std::min(kContextTokensMin, inputs.model->context_tokens));
-  return std::min(tokens, inputs.model->context_tokens) *
-         inputs.model->kv_bytes_per_token;
+  return KvBytes(*inputs.model,
+                 inputs.max_model_len.value_or(std::min(
+                     kContextTokensMin, inputs.model->context_tokens)));
 }
 
 std::string Arithmetic(const MemoryInputs& inputs, uint64_t kv_bytes) {
@@ -138,10 +143,13 @@ StatusOr<MemoryPlan> PlanMemory(const MemoryInputs& inputs) {
   plan.kv_bytes = inputs.kv_bytes.value_or(0);
   plan.memory_bytes = inputs.limit_bytes;
   if (!inputs.model.has_value()) {
-    plan.arithmetic = "sizes unknown: memory is as resources state it";
+    plan.arithmetic = inputs.why_unknown;
     return plan;
   }
   const ModelFigures& model = *inputs.model;
+  if (inputs.max_model_len.value_or(0) > model.context_tokens)
+    return InvalidArgument("spec.maxModelLen: {} is more than the model's {}",
+                           *inputs.max_model_len, model.context_tokens);
   const uint64_t fixed = model.weight_bytes + Margin(model);
   const uint64_t needed = KvNeeded(inputs);
   if (plan.kv_bytes == 0) {

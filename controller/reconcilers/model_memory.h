@@ -32,9 +32,10 @@ StatusOr<ModelFigures> FiguresOf(const nlohmann::json& config,
 ModelFigures DemoFigures(const std::string& dtype);
 
 struct MemoryInputs {
-  // Nullopt: not known (a model on a volume or in the image, an emulated
-  // engine); then only what is stated is passed on.
+  // Nullopt: not known, for the reason beside it; then only what is stated is
+  // passed on.
   std::optional<ModelFigures> model;
+  std::string why_unknown;
   uint64_t max_num_seqs = 256;
   std::optional<uint64_t> max_model_len;  // stated
   std::optional<uint64_t> kv_bytes;       // stated: kvCacheMemory
@@ -57,7 +58,8 @@ inline constexpr uint64_t kKvDefaultBytesMin = 256ull << 20;
 // The least context that is worth serving when none is stated.
 inline constexpr uint64_t kContextTokensMin = 2048;
 
-// Errors: kResourceExhausted, with the arithmetic, if it cannot fit.
+// Errors: kResourceExhausted, with the arithmetic, if it cannot fit;
+// kInvalidArgument if more context is stated than the model has.
 StatusOr<MemoryPlan> PlanMemory(const MemoryInputs& inputs);
 
 }  // namespace tidepool::reconcilers

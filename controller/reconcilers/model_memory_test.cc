@@ -58,6 +58,24 @@ TEST(PlanMemoryTest, UnknownSizesPassOnWhatIsStated) {
   EXPECT_EQ(plan->memory_bytes, 4 * kGi);
   EXPECT_EQ(plan->kv_bytes, kGi);
   EXPECT_EQ(PlanMemory({})->memory_bytes, 0u);
+  EXPECT_EQ(PlanMemory({.why_unknown = "on a volume"})->arithmetic,
+            "on a volume");
+}
+
+// As workers count it, which refuse to start with less.
+TEST(PlanMemoryTest, KvIsWholePages) {
+  const auto plan = PlanMemory(
+      {.model = DemoFigures("auto"), .max_num_seqs = 1, .max_model_len = 1000});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->kv_bytes, 1024u * 3072);
+}
+
+TEST(PlanMemoryTest, MoreContextThanTheModelHasIsRefused) {
+  const auto plan =
+      PlanMemory({.model = DemoFigures("auto"), .max_model_len = 2049});
+  ASSERT_EQ(plan.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(plan.status().message()),
+              HasSubstr("spec.maxModelLen: 2049"));
 }
 
 TEST(PlanMemoryTest, DerivesMemoryFromWeightsKvAndMargin) {

@@ -6,10 +6,13 @@
 
 #include "controller/kube/resource_types.h"
 #include "controller/reconcilers/names.h"
+#include "controller/reconcilers/plan.h"
 #include "dataplane/base/digest.h"
 
 namespace tidepool::reconcilers {
 namespace {
+
+constexpr size_t kTroubleBytesMax = 256;
 
 // What the API server says is read as carefully as what users write: an object
 // may have been stored by an older version of it.
@@ -60,39 +63,58 @@ bool IsReady(const Json& status) {
   return false;
 }
 
-bool IsUnschedulable(const Json& status) {
+// What its scheduler says of a pod without a node.
+void ReadScheduled(const Json& status, PodView& pod) {
   const Json& conditions = At(status, "conditions");
-  if (!conditions.is_array()) return false;
-  for (const Json& condition : conditions)
-    if (At(condition, "type") == "PodScheduled" &&
-        At(condition, "status") == "False")
-      return At(condition, "reason") == "Unschedulable";
-  return false;
+  if (!conditions.is_array()) return;
+  for (const Json& condition : conditions) {
+    if (At(condition, "type") != "PodScheduled" ||
+        At(condition, "status") != "False" ||
+        At(condition, "reason") != "Unschedulable")
+      continue;
+    pod.trouble = PodTrouble::kUnschedulable;
+    pod.trouble_text = TextAt(condition, "message");
+  }
 }
 
-PodTrouble TroubleOf(const Json& container) {
-  const std::string waiting =
-      TextAt(At(At(container, "state"), "waiting"), "reason");
-  if (waiting == "ErrImagePull" || waiting == "ImagePullBackOff" ||
-      waiting == "InvalidImageName" || waiting == "ErrImageNeverPull")
-    return PodTrouble::kImage;
-  if (waiting == "CreateContainerConfigError" ||
-      waiting == "CreateContainerError")
-    return PodTrouble::kConfig;
-  if (waiting != "CrashLoopBackOff") return PodTrouble::kNone;
-  const std::string last =
-      TextAt(At(At(container, "lastState"), "terminated"), "reason");
-  return last == "OOMKilled" ? PodTrouble::kOutOfMemory : PodTrouble::kCrashing;
+// The end of its log, of which the last line says why it ended.
+std::string LastWords(const Json& terminated) {
+  std::string text = TextAt(terminated, "message");
+  while (text.ends_with('\n')) text.pop_back();
+  text.erase(0, text.rfind('\n') + 1);  // npos + 1 is 0
+  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const std::string message = TextAt(line, "message");
+  if (!message.empty()) return message;
+  return text.empty()
+             ? fmt::format("exit code {}", IntegerAt(terminated, "exitCode"))
+             : text;
+}
+
+void ReadTrouble(const Json& container, PodView& pod) {
+  const Json& waiting = At(At(container, "state"), "waiting");
+  const std::string reason = TextAt(waiting, "reason");
+  pod.trouble_text = TextAt(waiting, "message");
+  if (reason == "ErrImagePull" || reason == "ImagePullBackOff" ||
+      reason == "InvalidImageName" || reason == "ErrImageNeverPull") {
+    pod.trouble = PodTrouble::kImage;
+  } else if (reason == "CreateContainerConfigError" ||
+             reason == "CreateContainerError") {
+    pod.trouble = PodTrouble::kConfig;
+  } else if (reason == "CrashLoopBackOff") {
+    const Json& last = At(At(container, "lastState"), "terminated");
+    const bool is_memory = At(last, "reason") == "OOMKilled";
+    pod.trouble = is_memory ? PodTrouble::kOutOfMemory : PodTrouble::kCrashing;
+    pod.trouble_text = is_memory ? "" : LastWords(last);
+  } else {
+    pod.trouble_text.clear();
+  }
 }
 
 void ReadContainers(const Json& status, PodView& pod) {
   const Json& containers = At(status, "containerStatuses");
   if (!containers.is_array()) return;
-  for (const Json& container : containers) {
-    pod.restarts += static_cast<uint32_t>(
-        std::max<int64_t>(0, IntegerAt(container, "restartCount")));
-    if (pod.trouble == PodTrouble::kNone) pod.trouble = TroubleOf(container);
-  }
+  for (const Json& container : containers)
+    if (pod.trouble == PodTrouble::kNone) ReadTrouble(container, pod);
 }
 
 }  // namespace
@@ -216,8 +238,8 @@ StatusOr<PodView> ToPodView(const Json& object) {
   if (pod.key.name.empty())
     return InvalidArgument("a pod without metadata.name");
   ReadContainers(status, pod);
-  if (pod.trouble == PodTrouble::kNone && IsUnschedulable(status))
-    pod.trouble = PodTrouble::kUnschedulable;
+  if (pod.trouble == PodTrouble::kNone) ReadScheduled(status, pod);
+  pod.trouble_text = Shortened(std::move(pod.trouble_text), kTroubleBytesMax);
   return pod;
 }
 

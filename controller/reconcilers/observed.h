@@ -76,12 +76,12 @@ struct PodView {
   std::string role;          // label
   std::string revision;      // of its StatefulSet
   std::string ip;
-  uint32_t restarts = 0;
   bool is_conductor = false;
   bool ready = false;
   bool terminating = false;
   bool finished = false;  // Succeeded or Failed: gone but for its name
   PodTrouble trouble = PodTrouble::kNone;
+  std::string trouble_text;  // in the words of who noticed it, shortened
 };
 StatusOr<PodView> ToPodView(const Json& object);
 

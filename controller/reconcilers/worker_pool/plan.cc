@@ -55,9 +55,24 @@ Obstacle FindObstacle(const FamilyState& family, const PoolState& pool) {
   return {};
 }
 
+// "" if the model's size is known, or does not matter.
+std::string WhySizeIsUnknown(const FamilyState& family) {
+  using Source = ModelSpec::Source;
+  if (family.spec.engine.is_emulated || family.model.figures.has_value())
+    return "";
+  const Source source = family.spec.model.source;
+  return fmt::format(
+      "{}: spec.resources.limits.memory states what workers take, and "
+      "spec.kvCacheMemory how much of it KV may take",
+      source == Source::kClaim   ? "the size of a model on a volume is unknown"
+      : source == Source::kImage ? "the size of a model in the image is unknown"
+                                 : "the hub does not tell the model's size");
+}
+
 MemoryInputs MemoryInputsOf(const FamilyState& family, const PoolState& pool) {
   return {.model = family.spec.engine.is_emulated ? std::nullopt
                                                   : family.model.figures,
+          .why_unknown = WhySizeIsUnknown(family),
           .max_num_seqs = static_cast<uint64_t>(pool.spec.max_num_seqs),
           .max_model_len = pool.spec.max_model_len,
           .kv_bytes = pool.spec.kv_cache_bytes,
@@ -128,44 +143,55 @@ bool PlanObjects(const FamilyState& family, const PoolState& pool,
   return false;
 }
 
-// "pod-1 Unschedulable, pod-2 Crashing and 3 more"; "" if all is well.
-std::string Troubles(const PoolState& pool) {
+struct Troubles {
+  PodTrouble first = PodTrouble::kNone;
+  // "pod-1 Unschedulable: no node has room; pod-2 Crashing; 3 more"
+  std::string text;
+};
+
+Troubles TroublesOf(const PoolState& pool) {
+  Troubles troubles;
   std::vector<std::string> named;
   size_t more = 0;
   for (const auto& pod : pool.observed->pods) {
     if (pod->trouble == PodTrouble::kNone || pod->terminating) continue;
-    if (named.size() < kPodsNamedMax) {
-      named.push_back(
-          fmt::format("{} {}", pod->key.name, NameOf(pod->trouble)));
-    } else {
+    if (named.size() == kPodsNamedMax) {
       ++more;
+      continue;
     }
+    named.push_back(fmt::format("{} {}", pod->key.name, NameOf(pod->trouble)));
+    if (named.size() > 1) continue;
+    troubles.first = pod->trouble;
+    if (!pod->trouble_text.empty())
+      named.front() += fmt::format(": {}", pod->trouble_text);
   }
-  std::string text = fmt::format("{}", fmt::join(named, ", "));
-  if (more > 0) text += fmt::format(" and {} more", more);
-  return text;
+  if (more > 0) named.push_back(fmt::format("{} more", more));
+  troubles.text = fmt::format("{}", fmt::join(named, "; "));
+  return troubles;
 }
 
-Condition Degraded(const Obstacle& obstacle, const std::string& troubles) {
+Condition Degraded(const Obstacle& obstacle, const Troubles& troubles) {
   if (!obstacle.reason.empty() && !obstacle.is_transient)
     return {"Degraded", true, obstacle.reason, obstacle.message};
-  if (!troubles.empty()) return {"Degraded", true, "PodsFailing", troubles};
+  if (!troubles.text.empty())
+    return {"Degraded", true, "PodsFailing", troubles.text};
   return {"Degraded", false, "AsExpected", ""};
 }
 
-Condition Ready(const PoolState& pool) {
+Condition Ready(const PoolState& pool, const Troubles& troubles) {
   const PodCounts& counts = pool.counts;
   if (pool.target == 0)
     return {"Ready", true, "ScaledToZero", "no replica is wanted"};
-  if (counts.ready >= pool.target)
-    return {"Ready", true, "AllReady",
-            fmt::format("{} of {} ready", counts.ready, pool.target)};
-  return {"Ready", false, "NotReady",
-          fmt::format("{} of {} ready", counts.ready, pool.target)};
+  const std::string figures =
+      fmt::format("{} of {} ready", counts.ready, pool.target);
+  if (counts.ready >= pool.target) return {"Ready", true, "AllReady", figures};
+  if (troubles.text.empty()) return {"Ready", false, "NotReady", figures};
+  return {"Ready", false, std::string(NameOf(troubles.first)),
+          fmt::format("{}: {}", figures, troubles.text)};
 }
 
 Condition Progressing(const PoolState& pool, const Obstacle& obstacle,
-                      bool is_held) {
+                      bool is_held, const std::string& arithmetic) {
   const PodCounts& counts = pool.counts;
   if (obstacle.is_transient)
     return {"Progressing", true, obstacle.reason, obstacle.message};
@@ -186,7 +212,8 @@ Condition Progressing(const PoolState& pool, const Obstacle& obstacle,
   if (counts.total != pool.target)
     return {"Progressing", true, "Scaling",
             fmt::format("{} pods, {} wanted", counts.total, pool.target)};
-  return {"Progressing", false, "UpToDate", ""};
+  return {"Progressing", false, "UpToDate",
+          arithmetic.empty() ? "" : "memory: " + arithmetic};
 }
 
 uint32_t LentCount(const PoolState& pool) {
@@ -232,13 +259,17 @@ Plan MakeWorkerPoolPlan(const FamilyState& family, const PoolState& pool) {
   Plan plan;
   Obstacle obstacle = FindObstacle(family, pool);
   bool is_held = false;
+  std::string arithmetic;
   if (obstacle.reason.empty()) {
     const StatusOr<MemoryPlan> memory =
         PlanMemory(MemoryInputsOf(family, pool));
     if (memory.ok()) {
       is_held = PlanObjects(family, pool, *memory, plan);
+      arithmetic = memory->arithmetic;
     } else {
-      obstacle = {"ModelDoesNotFit", std::string(MessageOf(memory.status()))};
+      const bool fits = memory.status().code() != Code::kResourceExhausted;
+      obstacle = {fits ? "InvalidSpec" : "ModelDoesNotFit",
+                  std::string(MessageOf(memory.status()))};
     }
   }
   // Scaling goes on where only the template is in doubt.
@@ -246,8 +277,10 @@ Plan MakeWorkerPoolPlan(const FamilyState& family, const PoolState& pool) {
                          obstacle.reason != "NameTaken";
   if (!obstacle.reason.empty() && may_scale) ScaleOnly(pool, plan);
   // In the order in which the summary looks for the most telling one.
-  plan.conditions = {Ready(pool), Progressing(pool, obstacle, is_held),
-                     Degraded(obstacle, Troubles(pool))};
+  const Troubles troubles = TroublesOf(pool);
+  plan.conditions = {Ready(pool, troubles),
+                     Progressing(pool, obstacle, is_held, arithmetic),
+                     Degraded(obstacle, troubles)};
   AddStatus(family, pool, plan);
   return plan;
 }
