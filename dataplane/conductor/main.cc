@@ -4,7 +4,9 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <future>
 #include <utility>
 
 #include "dataplane/base/file.h"
@@ -67,6 +69,27 @@ Status WriteReadyFile(const ConductorConfig& config, const std::string& address,
                   "--ready-file");
 }
 
+// Whether a signal comes within `timeout_s`.
+bool SignalComes(const sigset_t& signals, int64_t timeout_s = 0) {
+  const timespec timeout{.tv_sec = timeout_s};
+  return sigtimedwait(&signals, nullptr, &timeout) > 0;
+}
+
+// A model may have to be downloaded. Nobody waits for anything meanwhile, so
+// that a signal ends the process.
+StatusOr<ServingModel> LoadModelUnlessSignalled(const ConductorConfig& config,
+                                                const sigset_t& signals) {
+  std::future<StatusOr<ServingModel>> model =
+      std::async(std::launch::async, [&config] { return LoadModel(config); });
+  while (model.wait_for(std::chrono::milliseconds(50)) !=
+         std::future_status::ready) {
+    if (!SignalComes(signals)) continue;
+    LOG_INFO("bye, before the model was loaded");
+    std::_Exit(0);
+  }
+  return model.get();
+}
+
 // Waits for SIGTERM or SIGINT.
 void WaitForSignal(const sigset_t& signals) {
   int signal = 0;
@@ -75,30 +98,21 @@ void WaitForSignal(const sigset_t& signals) {
   LOG_INFO("draining: {}", strsignal(signal));
 }
 
-// Requests still come until everybody knows that they should go elsewhere.
-// False if a second signal came.
-bool AwaitRemoval(int64_t delay_s, const sigset_t& signals) {
-  const timespec delay{.tv_sec = delay_s};
-  if (sigtimedwait(&signals, nullptr, &delay) <= 0) return true;
-  LOG_WARNING("a second signal: running answers are cut");
-  return false;
-}
-
-// A second signal ends the wait.
-void Drain(HttpServer& server, int64_t timeout_s, const sigset_t& signals) {
+// Requests still come until everybody knows that they should go elsewhere; then
+// those that run get their time. A second signal ends either wait.
+void Drain(HttpServer& server, const ConductorConfig& config,
+           const sigset_t& signals) {
+  bool signalled = SignalComes(signals, config.drain_delay_s);
   const TimePoint end =
-      Clock::Monotonic().Now() + std::chrono::seconds(timeout_s);
-  while (!server.Drain(std::chrono::milliseconds(100))) {
-    const timespec no_wait{};
-    if (sigtimedwait(&signals, nullptr, &no_wait) > 0) {
-      LOG_WARNING("a second signal: running answers are cut");
-      return;
-    }
+      Clock::Monotonic().Now() + std::chrono::seconds(config.drain_timeout_s);
+  while (!signalled && !server.Drain(std::chrono::milliseconds(100))) {
     if (Clock::Monotonic().Now() >= end) {
-      LOG_WARNING("running answers are cut after {} s", timeout_s);
+      LOG_WARNING("running answers are cut after {} s", config.drain_timeout_s);
       return;
     }
+    signalled = SignalComes(signals);
   }
+  if (signalled) LOG_WARNING("a second signal: running answers are cut");
 }
 
 // Null if there is nothing to discover.
@@ -148,7 +162,8 @@ Status Run(const ConductorConfig& config) {
   ASSIGN_OR_RETURN(const rpc::Security security,
                    rpc::Security::Load(config, rpc::Component::kConductor,
                                        static_cast<int64_t>(UnixSeconds())));
-  ASSIGN_OR_RETURN(const ServingModel model, LoadModel(config));
+  ASSIGN_OR_RETURN(const ServingModel model,
+                   LoadModelUnlessSignalled(config, signals));
 
   const scheduling::LeastLoadedPlacement placement;
   const std::unique_ptr<WorkerDialer> dialer =
@@ -183,8 +198,7 @@ Status Run(const ConductorConfig& config) {
 
   WaitForSignal(signals);
   gateway.StartDraining();
-  if (AwaitRemoval(config.drain_delay_s, signals))
-    Drain(*server, config.drain_timeout_s, signals);
+  Drain(*server, config, signals);
   return OkStatus();
 }
 

@@ -3,8 +3,10 @@ it refuses when its queue is full."""
 
 import concurrent.futures
 import json
+import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -89,6 +91,22 @@ class ConductorTest(unittest.TestCase):
                 with worker("--name", "pool-1", "--port", port):
                     wait_for(lambda: names_of_ready(conductor) == ["pool-1"])
                     self.assertEqual(conductor.complete()[0], 200)
+
+    def test_a_signal_ends_it_while_it_waits_for_its_model(self):
+        with socket.create_server(("127.0.0.1", 0)) as hub:
+            hub.settimeout(30)
+            port = hub.getsockname()[1]
+            process = subprocess.Popen(
+                [BIN / "tidepool-conductor", "--model", "hf:some/model",
+                 "--worker", "127.0.0.1:1"], stderr=subprocess.DEVNULL,
+                env={**os.environ, "HF_ENDPOINT": f"http://127.0.0.1:{port}"})
+            try:
+                with hub.accept()[0]:  # which never answers
+                    process.send_signal(signal.SIGTERM)
+                    self.assertEqual(process.wait(20), 0)
+            finally:
+                process.kill()
+                process.wait()
 
     def test_it_serves_on_while_others_learn_that_it_goes(self):
         with worker() as one, Program(
