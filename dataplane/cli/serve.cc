@@ -68,10 +68,14 @@ int64_t ThreadsPerWorker(const ServeConfig& config) {
 // Nullopt without --elastic.
 StatusOr<std::optional<ElasticConfig>> ElasticFrom(const ServeConfig& config) {
   if (!config.elastic) {
-    if (config.ttft_slo_ms > 0 || config.tbt_slo_ms > 0)
-      return InvalidArgument(
-          "--{}: nothing follows it without --elastic",
-          config.ttft_slo_ms > 0 ? "ttft-slo-ms" : "tbt-slo-ms");
+    const char* idle = config.ttft_slo_ms > 0  ? "ttft-slo-ms"
+                       : config.tbt_slo_ms > 0 ? "tbt-slo-ms"
+                       : config.stabilization_s != ServeConfig().stabilization_s
+                           ? "rebalance-stabilization"
+                           : nullptr;
+    if (idle != nullptr)
+      return InvalidArgument("--{}: nothing follows it without --elastic",
+                             idle);
     return std::optional<ElasticConfig>();
   }
   if (config.prefill < 1 || config.prefill + config.decode < 3)

@@ -104,6 +104,8 @@ StatusOr<std::optional<ConductorConfig>> ParseConductorOptions(
   if (config.workers.empty() && config.discover.empty())
     return InvalidArgument("--worker or --discover is required");
   RETURN_IF_ERROR(rpc::Validate(config));
+  if (!config.control_host.empty() && config.control_port < 0)
+    return InvalidArgument("--control-host: is nothing without --control-port");
   if (config.control_host.empty()) config.control_host = config.host;
   if (config.http.total_body_bytes_max < config.http.body_bytes_max)
     return InvalidArgument("--max-total-body-size is under --max-body-size");

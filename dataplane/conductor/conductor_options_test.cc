@@ -66,6 +66,14 @@ TEST(ConductorOptionsTest, WorkersMayBeDiscovered) {
         << text;
 }
 
+TEST(ConductorOptionsTest, AControlHostNeedsAPort) {
+  const char* const argv[] = {"tidepool-conductor", "--model", "demo",
+                              "--worker",           "h:1",     "--control-host",
+                              "127.0.0.1"};
+  EXPECT_THAT(ParseConductorOptions(7, argv).status().ToString(),
+              HasSubstr("--control-host"));
+}
+
 TEST(ConductorOptionsTest, NamesOfWorkersDoNotRepeat) {
   EXPECT_EQ(ParseWorkers({"a=h:1", "b=h:2"})->size(), 2u);
   EXPECT_THAT(ParseWorkers({"a=h:1", "a=h:2"}).status().ToString(),

@@ -178,6 +178,8 @@ class ElasticTest(unittest.TestCase):
                 (["--elastic", "--prefill", "0", "--decode", "5"],
                  "of 0 prefill and 5 decode workers none"),
                 (["--tbt-slo-ms", "50"], "--tbt-slo-ms: nothing follows"),
+                (["--rebalance-stabilization", "5"],
+                 "--rebalance-stabilization: nothing follows"),
                 (["--elastic", "--rebalance-stabilization", "0"],
                  "--rebalance-stabilization")):
             result = subprocess.run(
