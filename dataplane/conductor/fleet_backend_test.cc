@@ -139,7 +139,7 @@ class FleetBackendTest : public testing::Test {
     return listener;
   }
 
-  Duration silence_timeout_ = ConductorCoreConfig{}.silence_timeout;
+  Duration silence_timeout_ = std::chrono::hours(1);
   const scheduling::LeastLoadedPlacement placement_;
   FakeDialer dialer_;
   std::unique_ptr<FleetBackend> backend_;
