@@ -26,7 +26,9 @@ using internal::FrameType;
 
 void AwaitEvent(int fd, short events) {
   pollfd waiting{.fd = fd, .events = events};
-  CHECK(poll(&waiting, 1, 60000) == 1);
+  constexpr auto kPatienceMs =
+      std::chrono::duration_cast<std::chrono::milliseconds>(kPatience).count();
+  CHECK(poll(&waiting, 1, kPatienceMs) == 1);
 }
 
 // One end of a connection, by hand.
@@ -100,7 +102,7 @@ class DestinationTest : public testing::Test {
   static constexpr uint64_t kSlice = 1024;
   static constexpr uint64_t kPages = 8;
 
-  explicit DestinationTest(MessengerOptions options = {})
+  explicit DestinationTest(MessengerOptions options = Patient())
       : node_(kPages * kSlice, options) {}
 
   Capability Grant() {
@@ -109,7 +111,7 @@ class DestinationTest : public testing::Test {
                                     .num_layers = 1,
                                     .layer_stride_bytes = kPages * kSlice,
                                     .slice_bytes = kSlice},
-                                   In(60s));
+                                   In(kPatience));
   }
 
   static internal::WriteHead HeadFor(const Capability& capability,
@@ -187,7 +189,7 @@ TEST_F(DestinationTest, TheNewerOfTwoWritesToAnExtentWins) {
       Payload(1));
   ASSERT_TRUE(old_peer.Send(std::span(old_bytes).first(old_bytes.size() - 1)));
   // Its frame has been admitted once its first slice is there.
-  const TimePoint give_up = In(30s);
+  const TimePoint give_up = In(kPatience);
   while (node_.messenger->ReceivedDigest(capability.id)->extents == 0 &&
          Clock::Monotonic().Now() < give_up)
     std::this_thread::yield();
@@ -341,7 +343,8 @@ TEST_F(ImpatientDestinationTest, ClosesConnectionsThatDoNotSayHello) {
 
 class CrowdedDestinationTest : public DestinationTest {
  protected:
-  CrowdedDestinationTest() : DestinationTest({.max_inbound_connections = 2}) {}
+  CrowdedDestinationTest()
+      : DestinationTest(Patient({.max_inbound_connections = 2})) {}
 };
 
 TEST_F(CrowdedDestinationTest, RefusesConnectionsAboveTheBound) {
@@ -358,7 +361,8 @@ class SourceTest : public testing::Test {
  protected:
   static constexpr uint64_t kIncarnation = 77;
 
-  explicit SourceTest(MessengerOptions options = {.connect_backoff = 1ms})
+  explicit SourceTest(
+      MessengerOptions options = Patient({.connect_backoff = 1ms}))
       : node_(1 << 20, options) {
     auto listener =
         internal::ListenTcp(*internal::ResolveAddress("127.0.0.1", 0));
@@ -431,7 +435,7 @@ TEST_F(SourceTest, CancellingWithinAFrameKeepsTheConnection) {
   RawPeer peer = AcceptAndWelcome();
   node_.FillRandomly(3);
   PendingBatch cancelled;
-  const auto id = Submit(cancelled, 60s);
+  const auto id = Submit(cancelled, kPatience);
   ASSERT_TRUE(id.ok());
   ASSERT_EQ(peer.Receive(), FrameType::kWrite);  // begun, not read
   node_.messenger->Cancel(*id);
@@ -439,7 +443,7 @@ TEST_F(SourceTest, CancellingWithinAFrameKeepsTheConnection) {
   peer.ReadPayload(peer.header().payload_bytes);
 
   PendingBatch pending;
-  ASSERT_TRUE(Submit(pending, 60s, 4096).ok());
+  ASSERT_TRUE(Submit(pending, kPatience, 4096).ok());
   ASSERT_EQ(peer.Receive(), FrameType::kWrite);
   const auto head = internal::ParseWrite(peer.header(), peer.head());
   ASSERT_TRUE(head.ok());
@@ -454,7 +458,7 @@ TEST_F(SourceTest, CancellingWithinAFrameKeepsTheConnection) {
 
 TEST_F(SourceTest, SendsAgainWhatALostConnectionDidNotAcknowledge) {
   PendingBatch pending;
-  ASSERT_TRUE(Submit(pending, 60s, 4096).ok());
+  ASSERT_TRUE(Submit(pending, kPatience, 4096).ok());
   {
     RawPeer peer = AcceptAndWelcome();
     ASSERT_EQ(peer.Receive(), FrameType::kWrite);
@@ -470,7 +474,7 @@ TEST_F(SourceTest, SendsAgainWhatALostConnectionDidNotAcknowledge) {
 
 TEST_F(SourceTest, GivesUpOnAPeerThatDiesInTheMiddleAgainAndAgain) {
   PendingBatch pending;
-  ASSERT_TRUE(Submit(pending, 60s, 4096).ok());
+  ASSERT_TRUE(Submit(pending, kPatience, 4096).ok());
   for (int i = 0; i < 3; ++i) {
     RawPeer peer = AcceptAndWelcome();
     ASSERT_EQ(peer.Receive(), FrameType::kWrite);
@@ -480,7 +484,7 @@ TEST_F(SourceTest, GivesUpOnAPeerThatDiesInTheMiddleAgainAndAgain) {
 
 TEST_F(SourceTest, SurvivesAcknowledgementsOfWhatWasNeverSent) {
   PendingBatch pending;
-  ASSERT_TRUE(Submit(pending, 60s, 4096).ok());
+  ASSERT_TRUE(Submit(pending, kPatience, 4096).ok());
   RawPeer peer = AcceptAndWelcome();
   ASSERT_EQ(peer.Receive(), FrameType::kWrite);
   const auto head = internal::ParseWrite(peer.header(), peer.head());
@@ -507,7 +511,7 @@ TEST_F(SourceTest, AnAcknowledgementBeforeTheSliceCountsForNothing) {
                             .capability = capability,
                             .local_region = node_.region.id(),
                             .slices = SlicesInOrder(*capability),
-                            .deadline = In(60s)},
+                            .deadline = In(kPatience)},
                            pending.completion())
                   .ok());
   RawPeer peer = AcceptAndWelcome();
@@ -535,7 +539,7 @@ class ImpatientSourceTest : public SourceTest {
 
 TEST_F(ImpatientSourceTest, APeerThatNeverSaysWelcomeIsUnavailable) {
   PendingBatch pending;
-  ASSERT_TRUE(Submit(pending, 60s).ok());
+  ASSERT_TRUE(Submit(pending, kPatience).ok());
   const BatchResult& result = pending.Wait();
   EXPECT_EQ(result.status.code(), Code::kUnavailable);
   EXPECT_EQ(result.slices[0].code, result.status.code());
@@ -543,7 +547,7 @@ TEST_F(ImpatientSourceTest, APeerThatNeverSaysWelcomeIsUnavailable) {
 
 TEST_F(SourceTest, DropsAPeerThatSpeaksNonsense) {
   PendingBatch pending;
-  ASSERT_TRUE(Submit(pending, 60s, 4096).ok());
+  ASSERT_TRUE(Submit(pending, kPatience, 4096).ok());
   RawPeer peer = AcceptAndWelcome();
   peer.Send(Bytes(64, std::byte{0xee}));
   EXPECT_FALSE(pending.Wait().status.ok());

@@ -36,7 +36,7 @@ class MessengerTest : public testing::TestWithParam<TransportPolicy> {
   }
 
   std::shared_ptr<const Capability> Grant(std::vector<uint32_t> pages,
-                                          Duration life = 60s) {
+                                          Duration life = kPatience) {
     return std::make_shared<Capability>(
         *destination_.messenger->Grant(WindowOf(std::move(pages)), In(life)));
   }
@@ -50,7 +50,7 @@ class MessengerTest : public testing::TestWithParam<TransportPolicy> {
             .capability = capability,
             .local_region = source_.region.id(),
             .slices = SlicesInOrder(*capability),
-            .deadline = In(60s)};
+            .deadline = In(kPatience)};
   }
 
   BatchResult Run(Batch batch) {
@@ -230,11 +230,15 @@ TEST_P(MessengerTest, RefusesToConnectToAnotherIncarnation) {
 }
 
 TEST_P(MessengerTest, FailsWhenNobodyListens) {
-  PeerAddress address;
-  {
-    TestNode gone(kSlice);
-    address = gone.peer_address();
-  }
+  // A port that is taken, so that nobody else comes to listen there.
+  const internal::SocketAddress any = *internal::ResolveAddress("127.0.0.1", 0);
+  const UniqueFd taken(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(taken.get(), reinterpret_cast<const sockaddr*>(&any.storage),
+                 any.length),
+            0);
+  const PeerAddress address{
+      .address = ToText(*internal::BoundAddress(taken.get())),
+      .incarnation = 1};
   const PeerId peer = *source_.messenger->Connect(address, GetParam());
   EXPECT_EQ(Run(BatchOf(peer, Grant({1}))).status.code(), Code::kUnavailable);
   EXPECT_FALSE(source_.messenger->Describe(peer)->connected);
@@ -261,9 +265,7 @@ TEST_P(MessengerTest, RefusesSlicesOutsideOfTheLocalRegion) {
 }
 
 TEST_P(MessengerTest, SaysWhenItsQueueIsFull) {
-  MessengerOptions options;
-  options.max_pending_slices = 7;
-  TestNode source(kPoolBytes, options);
+  TestNode source(kPoolBytes, Patient({.max_pending_slices = 7}));
   Batch batch = BatchOf(
       *source.messenger->Connect(destination_.peer_address(), GetParam()),
       Grant({1, 2}));
@@ -300,7 +302,7 @@ TEST_P(MessengerTest, WritesThousandsOfSmallSlices) {
                       .layer_stride_bytes = kPoolBytes,
                       .slice_bytes = kSmall};
   const auto capability = std::make_shared<Capability>(
-      *destination_.messenger->Grant(window, In(60s)));
+      *destination_.messenger->Grant(window, In(kPatience)));
   const BatchResult result = Run(BatchOf(Connect(), capability));
   ASSERT_TRUE(result.status.ok()) << result.status;
   EXPECT_TRUE(std::equal(source_.memory().begin(),
@@ -418,7 +420,7 @@ TEST_P(MessengerTest, PeerThatGoesAwayFailsWhatItDidNotAcknowledge) {
   Window window = WindowOf({1, 2, 3});
   window.region = destination->region.id();
   const auto capability = std::make_shared<Capability>(
-      *destination->messenger->Grant(window, In(60s)));
+      *destination->messenger->Grant(window, In(kPatience)));
   ASSERT_TRUE(Run(BatchOf(peer, capability)).status.ok());
   destination.reset();
   EXPECT_EQ(Run(BatchOf(peer, capability)).status.code(), Code::kUnavailable);
@@ -447,7 +449,7 @@ class NegotiationTest : public testing::Test {
                         .layer_stride_bytes = 64,
                         .slice_bytes = 64};
     const auto capability = std::make_shared<Capability>(
-        *destination.messenger->Grant(window, In(60s)));
+        *destination.messenger->Grant(window, In(kPatience)));
     peer = *source.messenger->Connect(destination.peer_address(), policy);
     PendingBatch pending;
     CHECK(source.messenger
@@ -455,7 +457,7 @@ class NegotiationTest : public testing::Test {
                         .capability = capability,
                         .local_region = region.id(),
                         .slices = {{.extent = 0, .local_offset = 0}},
-                        .deadline = In(60s)},
+                        .deadline = In(kPatience)},
                        pending.completion())
               .ok());
     return pending.Wait();

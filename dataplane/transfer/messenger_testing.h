@@ -23,8 +23,16 @@ inline TimePoint In(Duration duration) {
   return Clock::Monotonic().Now() + duration;
 }
 
+// Of a test that does not wait for time to pass: how long it takes on a busy
+// machine, with a sanitizer, must not matter.
+inline constexpr Duration kPatience = std::chrono::minutes(10);
+inline MessengerOptions Patient(MessengerOptions options = {}) {
+  options.hello_timeout = options.stall_timeout = kPatience;
+  return options;
+}
+
 struct TestNode {
-  explicit TestNode(uint64_t pool_bytes, MessengerOptions options = {})
+  explicit TestNode(uint64_t pool_bytes, MessengerOptions options = Patient())
       : pool(*SharedMemory::Create("tidepool-test-pool", pool_bytes)) {
     if (options.incarnation == 0) options.incarnation = SystemRandom64() | 1;
     auto created = CreateSocketMessenger(options);
