@@ -18,6 +18,12 @@ uint64_t DesiredDigest(const Manifest& manifest) {
   return Checksum64(std::as_bytes(std::span(text)));
 }
 
+// What is gone by now is no failure but news, which a watch will bring.
+StatusOr<Json> Patched(StatusOr<Json> stored) {
+  if (stored.status().code() != Code::kNotFound) return stored;
+  return MakeError(Code::kAborted, "{}", MessageOf(stored.status()));
+}
+
 // The number of replicas was decided on what was seen then.
 Json WithPrecondition(const kube::ResourceType& type, const Json& object,
                       const Child* current) {
@@ -71,9 +77,9 @@ Status Applier::ApplyObjects(const PlanOwner& owner, const Plan& plan,
     const auto current =
         memory.Newest(*patch.type, patch.key,
                       cache_.Find(*patch.type, patch.key), clock_.Now());
-    const StatusOr<Json> stored = client_.Patch(
+    const StatusOr<Json> stored = Patched(client_.Patch(
         *patch.type, patch.key, kube::PatchType::kMerge,
-        WithPrecondition(*patch.type, patch.patch, current.get()));
+        WithPrecondition(*patch.type, patch.patch, current.get())));
     KeepFirst(first, stored.status());
     if (!stored.ok() || *patch.type != kube::kStatefulSet) continue;
     // Its replicas: applied again in full once the template may follow.
@@ -143,9 +149,10 @@ Status Applier::WriteStatus(const PlanOwner& owner, Json patch,
   Json body = {{"status", std::move(patch)}};
   if (only_if_unchanged)
     body["metadata"] = {{"resourceVersion", owner.resource->resource_version}};
-  ASSIGN_OR_RETURN(const Json stored,
-                   client_.Patch(*owner.type, owner.resource->key,
-                                 kube::PatchType::kMerge, body, "status"));
+  ASSIGN_OR_RETURN(
+      const Json stored,
+      Patched(client_.Patch(*owner.type, owner.resource->key,
+                            kube::PatchType::kMerge, body, "status")));
   ASSIGN_OR_RETURN(CustomResource resource, ToCustomResource(stored));
   memory.NoteWritten(
       *owner.type, std::make_shared<const CustomResource>(std::move(resource)),

@@ -30,11 +30,12 @@ class Applier {
   // Objects, removals, then the status, which says what became of them, and
   // events. What is as it ought to be is not written. One that fails keeps no
   // other from being tried.
-  // Errors: the first.
+  // Errors: the first; kAborted for a patch of what is gone.
   Status Carry(const PlanOwner& owner, Plan& plan, FamilyMemory& memory);
 
   // A merge patch of the status, with the resource version seen as a
-  // precondition if `only_if_unchanged`. Errors: kAborted if it changed.
+  // precondition if `only_if_unchanged`. Errors: kAborted if it changed, or is
+  // gone.
   Status WriteStatus(const PlanOwner& owner, Json patch, bool only_if_unchanged,
                      FamilyMemory& memory);
 
