@@ -505,7 +505,10 @@ std::optional<reconcilers::ConductorSeen> ControllerCluster::ReportOf(
     return demand_.per_instance ? demand : demand / std::max(1.0, ready[role]);
   };
   reconcilers::ConductorSeen seen{.at = now()};
-  if (ready[WorkerRole::kPrefill] == 0 && demand_.prefill > 0.2) {
+  // Nobody computes what is asked of a role without instances.
+  if (ready[WorkerRole::kDecode] == 0 && demand_.decode > 0.2) {
+    seen.waiting_requests = seen.waiting_for_decode = 4;
+  } else if (ready[WorkerRole::kPrefill] == 0 && demand_.prefill > 0.2) {
     seen.waiting_requests = 4;
     seen.waiting_prompt_tokens = 4000;
   }

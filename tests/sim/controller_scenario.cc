@@ -17,7 +17,9 @@ constexpr char kFamily[] = "demo";
 constexpr Duration kTurbulence = 20min;
 // Longer than it takes until everything is listed again, whatever watches hid.
 constexpr Duration kCalmMax = 55min;
-constexpr Duration kIdle = 10min;
+constexpr Duration kIdle = 5min;
+// What finds no node delays each growth of its pool by five minutes.
+constexpr Duration kRespondMax = 60min;
 
 }  // namespace
 
@@ -58,10 +60,10 @@ void ControllerScenario::Make() {
   cluster_ = std::make_unique<ControllerCluster>(server_, queue_,
                                                  random_.Next(), report);
   audit_ = std::make_unique<ControllerAudit>(server_, queue_, report);
-  MakePool(true, "demo-prefill");
-  MakePool(false, "demo-decode");
-  if (random_.Chance(0.3)) MakePool(true, "demo-prefill-b");
-  if (random_.Chance(0.3)) MakePool(false, "demo-decode-b");
+  DrawPool(true, "demo-prefill");
+  DrawPool(false, "demo-decode");
+  if (random_.Chance(0.3)) DrawPool(true, "demo-prefill-b");
+  if (random_.Chance(0.3)) DrawPool(false, "demo-decode-b");
   int64_t wished = 0;
   for (const PoolPlan& pool : pools_) wished += pool.replicas * pool.devices;
   budget_ = wished + static_cast<int64_t>(random_.Below(5));
@@ -90,7 +92,7 @@ void ControllerScenario::Make() {
                                     pools_.size(), budget_, capacity);
 }
 
-void ControllerScenario::MakePool(bool is_prefill, const std::string& name) {
+void ControllerScenario::DrawPool(bool is_prefill, const std::string& name) {
   PoolPlan pool{.name = name,
                 .is_prefill = is_prefill,
                 .devices = random_.Chance(0.2) ? 2u : 1u,
@@ -98,20 +100,23 @@ void ControllerScenario::MakePool(bool is_prefill, const std::string& name) {
   pool.min = random_.Chance(0.2) ? 0 : 1;
   pool.max = pool.replicas + static_cast<int64_t>(random_.Below(4));
   audit_->SetDevices(name, pool.devices);
-  const kube::ResourceType& type =
-      is_prefill ? kube::kPrefillPool : kube::kDecodePool;
+  MakePool(pool);
+  pools_.push_back(std::move(pool));
+}
+
+void ControllerScenario::MakePool(PoolPlan& pool) {
+  const Json limits = {{"nvidia.com/gpu", std::to_string(pool.devices)}};
   CHECK(server_
-            .Create(type, kModelSpace,
-                    {{"metadata", {{"name", name}}},
+            .Create(pool.is_prefill ? kube::kPrefillPool : kube::kDecodePool,
+                    kModelSpace,
+                    {{"metadata", {{"name", pool.name}}},
                      {"spec",
                       {{"kvCachePoolRef", {{"name", kFamily}}},
-                       {"resources",
-                        {{"limits",
-                          {{"nvidia.com/gpu", std::to_string(pool.devices)}}}}},
+                       {"resources", {{"limits", limits}}},
                        {"drainSeconds", 20}}}})
             .ok());
+  pool.is_deleted = false;
   WritePool(pool);
-  pools_.push_back(std::move(pool));
 }
 
 void ControllerScenario::WritePool(const PoolPlan& pool) {
@@ -348,8 +353,19 @@ void ControllerScenario::WishOfFamily() {
   }
 }
 
+// With what it had made; another of its name comes later.
+void ControllerScenario::DeletePool(PoolPlan& pool) {
+  pool.is_deleted = true;
+  CHECK(server_
+            .Delete(pool.is_prefill ? kube::kPrefillPool : kube::kDecodePool,
+                    {kModelSpace, pool.name})
+            .ok());
+  queue_.In(Draw(0.5, 60), [this, &pool] { MakePool(pool); });
+}
+
 void ControllerScenario::WishOfPool(PoolPlan& pool) {
-  switch (random_.Below(6)) {
+  if (pool.is_deleted) return;
+  switch (random_.Below(7)) {
     case 0:
     case 1:
       pool.replicas =
@@ -363,6 +379,8 @@ void ControllerScenario::WishOfPool(PoolPlan& pool) {
       return WritePool(pool);
     case 3:  // applied again, as tools do
       return WritePool(pool);
+    case 4:
+      return DeletePool(pool);
     default: {
       const kube::ResourceType& type =
           pool.is_prefill ? kube::kPrefillPool : kube::kDecodePool;
@@ -470,7 +488,7 @@ void ControllerScenario::CheckIdle() {
   std::string what;
   uint64_t writes = Writes();
   TimePoint written_at = now();
-  // Converged, and silent for ten minutes.
+  // Converged, and silent for a while.
   while (!failed() && now() - calm_at < kCalmMax) {
     RunUntil(now() + 1s);
     what = NotConverged();
@@ -489,11 +507,69 @@ void ControllerScenario::CheckIdle() {
          audit_->family()["status"].value("rebalances", Json()).dump());
 }
 
+std::string ControllerScenario::LeftToDo(WorkerRole hot) const {
+  const WorkerRole cold =
+      hot == WorkerRole::kPrefill ? WorkerRole::kDecode : WorkerRole::kPrefill;
+  int64_t planned = 0, cold_ready = 0;
+  std::map<std::string, int64_t> spare;  // of a pool, above its minimum
+  std::map<std::string, std::string> may_flip;
+  for (const auto& [name, pool] : audit_->pools())
+    planned += pool.Target(true) * pool.devices;
+  for (const auto& [name, pod] : cluster_->pods()) {
+    if (pod.is_conductor || !pod.up() || pod.process->role != cold) continue;
+    ++cold_ready;
+    may_flip[name] = pod.owner;
+  }
+  for (const auto& [name, pool] : audit_->pools()) {
+    const WorkerRole own =
+        pool.is_prefill() ? WorkerRole::kPrefill : WorkerRole::kDecode;
+    if (own == hot) {
+      if (pool.Target(true) < pool.spec.value("maxReplicas", int64_t{0}) &&
+          planned + pool.devices <= budget_)
+        return name + " may grow";
+      continue;
+    }
+    // Those that wait for a node count, too: the planner knows no better.
+    int64_t kept = 0;
+    for (const auto& [pod_name, pod] : cluster_->pods())
+      if (pod.owner == name && (!pod.up() || pod.process->role == own)) ++kept;
+    spare[name] = kept - pool.spec.value("minReplicas", int64_t{1});
+  }
+  if (cold_ready <= 1) return "";
+  for (const auto& [pod, owner] : may_flip) {
+    const auto pool = audit_->pools().find(owner);
+    const bool is_home = !spare.contains(owner);
+    if (is_home || (spare[owner] > 0 &&
+                    pool->second.spec.value("lending", "Allowed") == "Allowed"))
+      return pod + " may change its role";
+  }
+  return "";
+}
+
+void ControllerScenario::CheckResponds(WorkerRole hot) {
+  if (failed() || audit_->is_starved()) return;
+  FleetDemand demand{.prefill = 0.05, .decode = 0.05};
+  (hot == WorkerRole::kPrefill ? demand.prefill : demand.decode) = 1000;
+  cluster_->set_demand(demand);
+  const TimePoint end = now() + kRespondMax;
+  std::string what;
+  do {
+    RunUntil(now() + 5s);
+    what = LeftToDo(hot);
+    if (what.empty()) what = NotConverged();
+  } while (!failed() && !what.empty() && now() < end);
+  if (!failed() && !what.empty())
+    Fail(fmt::format("{} is pressed for {} minutes, and {}; budget {}:{}",
+                     hot == WorkerRole::kPrefill ? "prefill" : "decode",
+                     kRespondMax / 1min, what, budget_, audit_->Holdings()));
+}
+
 ControllerResult ControllerScenario::Run() {
   Make();
   Every(500ms, [this] { cluster_->Step(); });
   Every(300ms, [this] { StepControllers(); });
   Every(1min, [this] { server_.SendBookmarks(); });
+  Every(3s, [this] { server_.CollectGarbage(); });
   RunUntil(now() + 30s);
   const TimePoint end = now() + kTurbulence;
   TimePoint fault = now(), wish = now(), shift = now();
@@ -512,8 +588,8 @@ ControllerResult ControllerScenario::Run() {
       shift = now() + Draw(10, 40);
     }
   }
-  // Off is over by then.
-  RunUntil(std::max(now(), off_until_ + 1s));
+  // Off is over by then, and all pools are there.
+  RunUntil(std::max(now() + 61s, off_until_ + 1s));
   EndFaults();
   if (random_.Chance(0.5)) {
     cluster_->set_demand(
@@ -522,6 +598,8 @@ ControllerResult ControllerScenario::Run() {
     cluster_->set_demand({.prefill = 0.1, .decode = 0.1, .per_instance = true});
   }
   CheckIdle();
+  CheckResponds(WorkerRole::kPrefill);
+  CheckResponds(WorkerRole::kDecode);
   result_.flips = audit_->flips();
   result_.scales = audit_->scales();
   result_.flipped = cluster_->flips();

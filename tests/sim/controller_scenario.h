@@ -39,6 +39,8 @@ struct ControllerResult {
 //   - status remembers ten moves at most.
 // In the end: roles are what status says, StatefulSets and pods what was
 // planned, nothing is under way, and then nothing but the Lease is written.
+// Nothing is held for good, either: when one role is pressed and then the
+// other, whatever can be lent is, and what there is room for grows.
 class ControllerScenario {
  public:
   explicit ControllerScenario(uint64_t seed);
@@ -58,10 +60,12 @@ class ControllerScenario {
     bool is_prefill = false;
     uint32_t devices = 1;
     int64_t replicas = 1, min = 1, max = 1;
+    bool is_deleted = false;
   };
 
   void Make();
-  void MakePool(bool is_prefill, const std::string& name);
+  void DrawPool(bool is_prefill, const std::string& name);
+  void MakePool(PoolPlan& pool);
   void RunUntil(TimePoint end);
   void Every(Duration interval, std::function<void()> act);
   void StepControllers();
@@ -78,6 +82,7 @@ class ControllerScenario {
   void Wish();
   void WishOfFamily();
   void WishOfPool(PoolPlan& pool);
+  void DeletePool(PoolPlan& pool);
   void ShiftLoad();
   void PatchFamily(Json spec);
   void WritePool(const PoolPlan& pool);
@@ -88,6 +93,10 @@ class ControllerScenario {
                            const ControllerAudit::Pool& pool);
   uint64_t Writes() const;
   void CheckIdle();
+  // What the planner could still do for a role that is short of instances; ""
+  // if nothing.
+  std::string LeftToDo(WorkerRole hot) const;
+  void CheckResponds(WorkerRole hot);
   void Fail(const std::string& what);
 
   TimePoint now() const { return queue_.now(); }
