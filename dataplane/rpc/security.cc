@@ -2,7 +2,9 @@
 
 #include <arpa/inet.h>
 #include <grpc/grpc.h>
+#include <grpc/grpc_security_constants.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/security/auth_context.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/security/tls_certificate_provider.h>
@@ -167,20 +169,33 @@ std::shared_ptr<grpc::ServerCredentials> Security::ServerCredentials(
   return tls::TlsServerCredentials(options);
 }
 
+Status Security::CheckCaller(const grpc::AuthContext& caller,
+                             Component expected) const {
+  if (!IsTls()) return OkStatus();
+  for (const grpc::string_ref& uri :
+       caller.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
+    const auto identity = RoleIdentity::Parse({uri.data(), uri.size()});
+    if (identity.ok() && identity->component == expected) return OkStatus();
+  }
+  return MakeError(Code::kPermissionDenied, "this is for a {} alone",
+                   NameOf(expected));
+}
+
 std::shared_ptr<grpc::Channel> Security::OpenChannel(
     const std::string& address, Component expected,
     const grpc::ChannelArguments& arguments) const {
+  grpc::ChannelArguments direct = arguments;
+  direct.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (!IsTls())
     return grpc::CreateCustomChannel(
-        address, grpc::InsecureChannelCredentials(), arguments);
+        address, grpc::InsecureChannelCredentials(), direct);
   tls::TlsChannelCredentialsOptions options;
   Configure(state_->provider, state_->self, {expected}, false, options);
-  grpc::ChannelArguments named = arguments;
   // What servers look for among their certificate's names, and log if they do
   // not find it; that alone is its use.
-  named.SetSslTargetNameOverride(std::string(NameOf(expected)));
+  direct.SetSslTargetNameOverride(std::string(NameOf(expected)));
   return grpc::CreateCustomChannel(address, tls::TlsCredentials(options),
-                                   named);
+                                   direct);
 }
 
 void Security::WarnIfExposed(std::string_view what,

@@ -13,6 +13,7 @@
 #include "dataplane/rpc/tls_options.h"
 
 namespace grpc {
+class AuthContext;
 class Channel;
 class ChannelArguments;
 class ServerCredentials;
@@ -49,7 +50,11 @@ class Security {
   // For servers that peers of these components may call.
   std::shared_ptr<grpc::ServerCredentials> ServerCredentials(
       std::set<Component> accepted) const;
-  // A channel to `address`, where an `expected` must be.
+  // Whether the caller, whom ServerCredentials let in, is an `expected`; in
+  // plain text nobody knows. Errors: kPermissionDenied.
+  Status CheckCaller(const grpc::AuthContext& caller, Component expected) const;
+  // A channel to `address`, where an `expected` must be. Never by a proxy: what
+  // the environment says of one is for the world outside.
   std::shared_ptr<grpc::Channel> OpenChannel(
       const std::string& address, Component expected,
       const grpc::ChannelArguments& arguments) const;

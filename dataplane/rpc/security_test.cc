@@ -66,7 +66,6 @@ std::unique_ptr<wire::WorkerService::Stub> Connect(
     Component expected = Component::kWorker) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return wire::WorkerService::NewStub(
       client.OpenChannel(server.address(), expected, arguments));
 }
@@ -105,6 +104,17 @@ TEST_F(SecurityTest, MembersOfAFleetReachEachOther) {
   const Server server(WorkerServer());
   for (const Component component : {Component::kConductor, Component::kWorker})
     EXPECT_TRUE(Call(server, Member(component)).ok());
+}
+
+TEST_F(SecurityTest, ProxiesAreForTheWorldOutside) {
+  const std::pair<const char*, const char*> variables[] = {
+      {"grpc_proxy", "http://127.0.0.1:1"}, {"no_grpc_proxy", "elsewhere"}};
+  for (const auto& [name, value] : variables) setenv(name, value, 1);
+  const Server plain(grpc::InsecureServerCredentials());
+  EXPECT_TRUE(Call(plain, Security()).ok());
+  const Server server(WorkerServer());
+  EXPECT_TRUE(Call(server, Member(Component::kConductor)).ok());
+  for (const auto& [name, value] : variables) unsetenv(name);
 }
 
 TEST_F(SecurityTest, AComponentThatIsNotExpectedIsRefused) {

@@ -45,7 +45,6 @@ std::shared_ptr<wire::PeerService::Stub> PeerClient::StubFor(
     // how often, is the core's business.
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     channel.stub = wire::PeerService::NewStub(
         security_.OpenChannel(address, rpc::Component::kWorker, arguments));
   }

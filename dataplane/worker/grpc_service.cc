@@ -7,12 +7,13 @@
 namespace tidepool::worker {
 namespace {
 
-class UnavailableSession
-    : public grpc::ServerBidiReactor<wire::SessionRequest,
-                                     wire::SessionResponse> {
+using rpc::Component;
+
+class RefusedSession : public grpc::ServerBidiReactor<wire::SessionRequest,
+                                                      wire::SessionResponse> {
  public:
-  UnavailableSession() {
-    Finish(ToGrpc(Unavailable("session: the model is still loading")));
+  explicit RefusedSession(const Status& reason) {
+    Finish(ToGrpc(Annotate(reason, "session")));
   }
   void OnDone() override { delete this; }
 };
@@ -30,7 +31,12 @@ grpc::ServerUnaryReactor* WorkerService::Describe(
 
 grpc::ServerBidiReactor<wire::SessionRequest, wire::SessionResponse>*
 WorkerService::Session(grpc::CallbackServerContext* context) {
-  if (!describe_().ready()) return new UnavailableSession();
+  if (const Status allowed = security_.CheckCaller(*context->auth_context(),
+                                                   Component::kConductor);
+      !allowed.ok())
+    return new RefusedSession(allowed);
+  if (!describe_().ready())
+    return new RefusedSession(Unavailable("the model is still loading"));
   return sessions_.Open(context);
 }
 
@@ -39,10 +45,16 @@ grpc::ServerUnaryReactor* WorkerService::SetRole(
     wire::SetRoleResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   // `response` lives until Finish.
-  set_role_(*request, [reactor, response](StatusOr<wire::RoleState> state) {
+  const auto reply = [reactor, response](StatusOr<wire::RoleState> state) {
     if (state.ok()) *response->mutable_state() = *std::move(state);
     reactor->Finish(ToGrpc(Annotate(state.status(), "set role")));
-  });
+  };
+  if (const Status allowed = security_.CheckCaller(*context->auth_context(),
+                                                   Component::kController);
+      allowed.ok())
+    set_role_(*request, reply);
+  else
+    reply(allowed);
   return reactor;
 }
 
@@ -56,10 +68,12 @@ grpc::ServerUnaryReactor* PeerService::Take(
     if (result.ok()) *response = std::get<Response>(*std::move(result));
     reactor->Finish(ToGrpc(result.status()));
   };
+  Status refused =
+      security_.CheckCaller(*context->auth_context(), Component::kWorker);
   IncomingCallId id;
   {
     const MutexLock lock(&mutex_);
-    Status refused = closed_;
+    if (refused.ok()) refused = closed_;
     if (refused.ok() && waiting_.size() >= max_calls_)
       refused = Unavailable("peer call: {} are waiting already", max_calls_);
     if (!refused.ok()) {

@@ -12,12 +12,15 @@
 
 #include "absl/functional/any_invocable.h"
 #include "dataplane/base/mutex.h"
+#include "dataplane/rpc/security.h"
 #include "dataplane/worker/grpc_session.h"
 #include "dataplane/worker/worker_core.h"
 #include "tidepool/worker/v1/worker.grpc.pb.h"
 
 namespace tidepool::worker {
 
+// Sessions are for conductors, roles are set by controllers, and everybody of
+// the fleet may ask what this is.
 class WorkerService final : public wire::WorkerService::CallbackService {
  public:
   using RoleReply = std::function<void(StatusOr<wire::RoleState>)>;
@@ -25,17 +28,19 @@ class WorkerService final : public wire::WorkerService::CallbackService {
   using OnSetRole =
       std::function<void(const wire::SetRoleRequest& request, RoleReply reply)>;
 
-  WorkerService(SessionRegistry& sessions,
+  // `security` outlives the service.
+  WorkerService(const rpc::Security& security, SessionRegistry& sessions,
                 std::function<wire::DescribeResponse()> describe,
                 OnSetRole set_role)
-      : sessions_(sessions),
+      : security_(security),
+        sessions_(sessions),
         describe_(std::move(describe)),
         set_role_(std::move(set_role)) {}
 
   grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
                                      const wire::DescribeRequest* request,
                                      wire::DescribeResponse* response) override;
-  // Errors: UNAVAILABLE while the model loads.
+  // Errors: UNAVAILABLE while the model loads, PERMISSION_DENIED.
   grpc::ServerBidiReactor<wire::SessionRequest, wire::SessionResponse>* Session(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* SetRole(grpc::CallbackServerContext* context,
@@ -43,19 +48,24 @@ class WorkerService final : public wire::WorkerService::CallbackService {
                                     wire::SetRoleResponse* response) override;
 
  private:
+  const rpc::Security& security_;
   SessionRegistry& sessions_;
   const std::function<wire::DescribeResponse()> describe_;
   const OnSetRole set_role_;
 };
 
-// Calls of other workers that wait for the core's answer. Thread-safe.
+// Calls of other workers, and of nobody else, that wait for the core's answer.
+// Thread-safe.
 class PeerService final : public wire::PeerService::CallbackService {
  public:
   // False if it cannot be taken now.
   using OnCall = std::function<bool(IncomingCallId call, PeerRequest request)>;
 
-  PeerService(OnCall on_call, size_t max_calls)
-      : on_call_(std::move(on_call)), max_calls_(max_calls) {}
+  // `security` outlives the service.
+  PeerService(const rpc::Security& security, OnCall on_call, size_t max_calls)
+      : security_(security),
+        on_call_(std::move(on_call)),
+        max_calls_(max_calls) {}
 
   grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context,
                                     const wire::ReserveRequest* request,
@@ -79,6 +89,7 @@ class PeerService final : public wire::PeerService::CallbackService {
                                  const Request& request, Response* response);
   Finish TakeOut(IncomingCallId call);  // null if there is none
 
+  const rpc::Security& security_;
   const OnCall on_call_;
   const size_t max_calls_;
   Mutex mutex_;

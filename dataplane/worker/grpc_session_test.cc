@@ -57,8 +57,9 @@ class SessionRegistryTest : public testing::Test {
            }},
       kMaxSessions,
       kMaxQueued};
+  const rpc::Security plain_;
   WorkerService service_{
-      sessions_,
+      plain_, sessions_,
       [] {
         wire::DescribeResponse description;
         description.set_ready(true);

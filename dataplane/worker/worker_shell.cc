@@ -42,6 +42,7 @@ WorkerShell::WorkerShell(const WorkerOptions& options,
                      }},
                 kMaxSessions, kMaxQueuedMessages),
       peer_service_(
+          security_,
           [this](IncomingCallId call, PeerRequest request) {
             WorkerRuntime* const runtime = runtime_.load();
             return runtime != nullptr &&
@@ -49,7 +50,7 @@ WorkerShell::WorkerShell(const WorkerOptions& options,
           },
           kMaxPeerCalls),
       worker_service_(
-          sessions_, [this] { return Describe(); },
+          security_, sessions_, [this] { return Describe(); },
           [this](const wire::SetRoleRequest& request,
                  WorkerService::RoleReply reply) {
             SetRole(request, std::move(reply));
