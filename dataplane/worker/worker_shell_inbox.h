@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <utility>
 
@@ -17,13 +18,18 @@ class Inbox {
  public:
   using Task = absl::AnyInvocable<void(TimePoint now)>;
 
-  // `capacity` bounds what comes from outside (TryPost).
-  explicit Inbox(size_t capacity) : capacity_(capacity) {}
+  // What comes from outside (TryPost) is bounded by `capacity` tasks, which
+  // hold `bytes_max` together.
+  Inbox(size_t capacity, uint64_t bytes_max)
+      : capacity_(capacity), bytes_max_(bytes_max) {}
 
-  // For what the outside starts: false when too much is waiting already.
-  [[nodiscard]] bool TryPost(Task task) {
+  // For what the outside starts, holding `bytes`: false when too much is
+  // waiting already.
+  [[nodiscard]] bool TryPost(uint64_t bytes, Task task) {
     const MutexLock lock(&mutex_);
-    if (closed_ || tasks_.size() >= capacity_) return false;
+    if (closed_ || tasks_.size() >= capacity_ || bytes > bytes_max_ - bytes_)
+      return false;
+    bytes_ += bytes;
     tasks_.push_back(std::move(task));
     return true;
   }
@@ -48,6 +54,7 @@ class Inbox {
                               : std::max(deadline - now, Duration::zero());
     const MutexLock lock(&mutex_);
     mutex_.AwaitWithTimeout(absl::Condition(&ready), absl::FromChrono(left));
+    bytes_ = 0;
     return std::exchange(tasks_, {});
   }
 
@@ -63,8 +70,10 @@ class Inbox {
 
  private:
   const size_t capacity_;
+  const uint64_t bytes_max_;
   mutable Mutex mutex_;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // at most bytes_max_
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

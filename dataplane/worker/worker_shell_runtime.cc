@@ -11,6 +11,7 @@ namespace {
 
 // Messages and calls that wait for the core.
 constexpr size_t kInboxCapacity = 8192;
+constexpr uint64_t kInboxBytesMax = 256 << 20;
 constexpr size_t kMaxPeerChannels = 256;
 // The core's thread does something at least this often, to show that it lives.
 constexpr Duration kTurnMax = std::chrono::seconds(1);
@@ -35,7 +36,7 @@ WorkerRuntime::WorkerRuntime(LoadedEngine loaded,
     : sessions_(sessions),
       peers_(peers),
       loaded_(std::move(loaded)),
-      inbox_(kInboxCapacity),
+      inbox_(kInboxCapacity, kInboxBytesMax),
       grants_(messenger, region.id(), loaded_.layout, loaded_.num_pages),
       streams_(
           messenger, region.id(), policy, loaded_.layout, loaded_.num_pages,
@@ -82,15 +83,18 @@ WorkerRuntime::~WorkerRuntime() {
 
 bool WorkerRuntime::OnSessionMessage(SessionId session,
                                      wire::SessionRequest message) {
+  const uint64_t bytes = message.SpaceUsedLong();
   return inbox_.TryPost(
-      [this, session, message = std::move(message)](TimePoint now) {
+      bytes, [this, session, message = std::move(message)](TimePoint now) {
         core_.OnSessionMessage(session, message, now);
       });
 }
 
 bool WorkerRuntime::OnPeerCall(IncomingCallId call, PeerRequest request) {
+  const uint64_t bytes = std::visit(
+      [](const auto& one) -> uint64_t { return one.SpaceUsedLong(); }, request);
   return inbox_.TryPost(
-      [this, call, request = std::move(request)](TimePoint now) {
+      bytes, [this, call, request = std::move(request)](TimePoint now) {
         core_.OnPeerCall(call, request, now);
       });
 }
@@ -104,6 +108,7 @@ bool WorkerRuntime::SetRole(
     const wire::SetRoleRequest& request,
     std::function<void(StatusOr<wire::RoleState>)> reply) {
   return inbox_.TryPost(
+      sizeof(request),
       [this, request, reply = std::move(reply)](TimePoint now) {
         StatusOr<wire::RoleState> state = core_.SetRole(request, now);
         RefreshSnapshot();  // so that Describe does not lag behind the answer
