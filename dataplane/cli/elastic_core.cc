@@ -12,6 +12,7 @@ using scheduling::PlannerPool;
 using scheduling::WorkerRole;
 
 constexpr int kPercentile = 95;  // of the latencies that SLOs bound
+
 std::string NameOf(WorkerRole role) {
   return role == WorkerRole::kPrefill ? "prefill" : "decode";
 }
@@ -60,7 +61,7 @@ ElasticCore::ElasticCore(const ElasticConfig& config,
 }
 
 ElasticCore::Turn ElasticCore::Decide(
-    std::vector<fleet::ConductorReport> reports, TimePoint now) {
+    const std::vector<fleet::ConductorReport>& reports, TimePoint now) {
   Turn turn;
   const fleet::FleetReports fresh(reports, now, statistics_age_max_);
   const FleetView view = View(fresh);

@@ -14,9 +14,9 @@
 
 namespace tidepool::cli {
 
-// The planner and the plan so far, which nothing else keeps
-// here. Workers are lent between the two roles and never added, and one that
-// restarts is to be again what it was. Deterministic; confined to one thread.
+// The planner and the plan so far, which nothing else keeps here. Workers are
+// lent between the two roles and never added, and one that restarts is to be
+// again what it was. Deterministic; confined to one thread.
 class ElasticCore {
  public:
   struct Turn {
@@ -28,7 +28,8 @@ class ElasticCore {
   ElasticCore(const ElasticConfig& config, std::vector<ElasticWorker> workers,
               uint64_t term, TimePoint now);
 
-  Turn Decide(std::vector<fleet::ConductorReport> reports, TimePoint now);
+  Turn Decide(const std::vector<fleet::ConductorReport>& reports,
+              TimePoint now);
 
   // Gives a line for people, "" if there is nothing to say.
   std::string OnAnswer(const fleet::FleetClient::RoleAnswer& answer,

@@ -16,8 +16,8 @@ constexpr Seconds kStepMax = std::chrono::hours(1);
 // Reads the numbers of one mapping and refuses what it does not know.
 class Section {
  public:
-  Section(YAML::Node node, std::string where)
-      : node_(std::move(node)), where_(std::move(where)) {}
+  Section(const YAML::Node& node, std::string where)
+      : node_(node), where_(std::move(where)) {}
 
   Status Number(const std::string& key, double min, double max, bool required,
                 double& target) {
