@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -124,6 +125,13 @@ class Controller {
         [this](const kube::ObjectKey& key) { loop_->queue().Add(key); });
     keyring_ =
         std::make_unique<reconcilers::Keyring>(*leading_, clock, UnixSeconds);
+    manager_->AddGauge("tidepool_controller_certificate_expiry_seconds",
+                       "Until the first certificate of any fleet ends.",
+                       [this]() -> std::optional<double> {
+                         const auto left = keyring_->FirstExpiry();
+                         if (!left.has_value()) return std::nullopt;
+                         return left->count();
+                       });
     roles_ = std::make_unique<reconcilers::RoleClient>(*keyring_);
     fleet_ = std::make_unique<reconcilers::FleetWatcher>(
         reconcilers::FleetWatcherOptions{}, *keyring_, clock,

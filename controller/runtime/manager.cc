@@ -21,6 +21,10 @@ struct Manager::Impl {
     ControllerLoop* loop;
     std::function<std::vector<kube::ObjectKey>()> keys;
   };
+  struct Gauge {
+    std::string name, help;
+    std::function<std::optional<double>()> level;
+  };
 
   Impl(ManagerOptions given, kube::Client& shared, kube::Client& for_election,
        const Clock& time)
@@ -48,6 +52,7 @@ struct Manager::Impl {
   const Clock& clock;
   std::vector<InformerBase*> informers;
   std::vector<Looped> loops;
+  std::vector<Gauge> gauges;
   std::function<void(uint64_t)> on_started;
   std::function<void()> on_stopped;
   internal::ManagerMetrics metrics;
@@ -157,6 +162,11 @@ std::string Manager::Impl::Metrics() const {
   for (const InformerBase* informer : informers)
     levels.informers.push_back(
         {std::string(informer->type().kind), informer->stats()});
+  // What followers remember is of another time.
+  if (levels.leading)
+    for (const Gauge& gauge : gauges)
+      if (const std::optional<double> level = gauge.level())
+        levels.gauges.push_back({gauge.name, gauge.help, *level});
   return metrics.Text(levels);
 }
 
@@ -224,6 +234,11 @@ void Manager::OnLeading(std::function<void(uint64_t term)> started,
                         std::function<void()> stopped) {
   impl_->on_started = std::move(started);
   impl_->on_stopped = std::move(stopped);
+}
+
+void Manager::AddGauge(std::string name, std::string help,
+                       std::function<std::optional<double>()> level) {
+  impl_->gauges.push_back({std::move(name), std::move(help), std::move(level)});
 }
 
 void Manager::CountCall(const kube::CallRecord& call) {

@@ -53,6 +53,10 @@ class Manager {
   // block. `started` comes before the first key of the term.
   void OnLeading(std::function<void(uint64_t term)> started,
                  std::function<void()> stopped);
+  // Shown on /metrics while leading, unless `level` gives nullopt; called on
+  // the health server's thread.
+  void AddGauge(std::string name, std::string help,
+                std::function<std::optional<double>()> level);
   // Counts a call of the API client, for /metrics. Thread-safe.
   void CountCall(const kube::CallRecord& call);
 

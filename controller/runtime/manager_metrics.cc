@@ -24,7 +24,7 @@ prometheus::Histogram::BucketBoundaries TimeBuckets() {
 
 class Levels {
  public:
-  Levels(const char* name, const char* help, MetricType type) {
+  Levels(const std::string& name, const std::string& help, MetricType type) {
     family_.name = name;
     family_.help = help;
     family_.type = type;
@@ -105,6 +105,11 @@ void AddProcess(const ManagerLevels& levels, std::vector<MetricFamily>& out) {
   memory.Add(resident * static_cast<double>(sysconf(_SC_PAGESIZE)));
   for (Levels* family : {&leading, &terms, &memory})
     out.push_back(family->Take());
+  for (const ManagerLevels::Gauge& gauge : levels.gauges) {
+    Levels family(gauge.name, gauge.help, MetricType::Gauge);
+    family.Add(gauge.level);
+    out.push_back(family.Take());
+  }
 }
 
 }  // namespace

@@ -25,8 +25,13 @@ struct ManagerLevels {
     std::string kind;
     InformerStats stats;
   };
+  struct Gauge {
+    std::string name, help;
+    double level = 0;
+  };
   std::vector<Loop> loops;
   std::vector<Watched> informers;
+  std::vector<Gauge> gauges;
   TimePoint now;
   bool leading = false;
   uint64_t terms_total = 0;

@@ -26,7 +26,9 @@ using kube::Json;
 using kube::ObjectKey;
 using std::chrono::minutes;
 using std::chrono::seconds;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const ObjectKey kKey{"space", "a"};
 
@@ -235,6 +237,8 @@ struct Controller {
     });
     manager.Add(maps);
     manager.Add(loop, [this] { return maps.Keys(); });
+    manager.AddGauge("test_level", "Of the leader.", [] { return 7.5; });
+    manager.AddGauge("test_absent", "Not there.", [] { return std::nullopt; });
   }
 
   Manager manager;
@@ -276,6 +280,9 @@ TEST(ManagerTest, TheLeaderReconcilesAndHandsOver) {
   EXPECT_THAT(Probe(first->manager.health_port(), "/metrics"),
               HasSubstr("tidepool_controller_reconciles_total{code=\"OK\",kind="
                         "\"ConfigMap\"}"));
+  EXPECT_THAT(first->manager.Metrics(),
+              AllOf(HasSubstr("test_level 7.5"), Not(HasSubstr("absent"))));
+  EXPECT_THAT(second.manager.Metrics(), Not(HasSubstr("test_level")));
   first.reset();
   Make(server, {"space", "after"});
   AwaitSecret(server, {"space", "after"});

@@ -23,6 +23,16 @@ kube::ObjectKey FamilyOf(const FamilyScope& scope) {
   return {.space = scope.space, .name = scope.pool};
 }
 
+// The earliest end of what pods show.
+int64_t EndOf(const FleetCertificates& certificates) {
+  int64_t end = INT64_MAX;
+  for (const auto& [component, leaf] : certificates.leaves) {
+    const auto facts = rpc::ReadCertificates(leaf.certificate);
+    if (facts.ok()) end = std::min(end, facts->front().validity.not_after);
+  }
+  return end;
+}
+
 bool IsOwnedBy(const Json& object, const std::string& uid) {
   const Json& metadata = object.value("metadata", Json::object());
   const Json owners = metadata.value("ownerReferences", Json::array());
@@ -127,8 +137,10 @@ StatusOr<Duration> Keyring::Ensure(const FamilyScope& scope, bool is_missed) {
   ASSIGN_OR_RETURN(rpc::Security security, rpc::Security::Of(own));
   const int64_t due = std::min(renewal.due, now + kLookSecondsMax);
   const MutexLock lock(&mutex_);
-  entries_[family] = {
-      .security = std::move(security), .due = due, .looked = at};
+  entries_[family] = {.security = std::move(security),
+                      .due = due,
+                      .expires = EndOf(certificates),
+                      .looked = at};
   return until(due);
 }
 
@@ -140,6 +152,18 @@ void Keyring::UsePlainText(const kube::ObjectKey& family) {
 void Keyring::Forget(const kube::ObjectKey& family) {
   const MutexLock lock(&mutex_);
   entries_.erase(family);
+}
+
+std::optional<Seconds> Keyring::FirstExpiry() const {
+  const double now = unix_seconds_();
+  std::optional<Seconds> first;
+  const MutexLock lock(&mutex_);
+  for (const auto& [family, entry] : entries_) {
+    if (!entry.security.IsTls()) continue;
+    const Seconds left(static_cast<double>(entry.expires) - now);
+    first = std::min(left, first.value_or(left));
+  }
+  return first;
 }
 
 std::optional<rpc::Security> Keyring::SecurityOf(

@@ -36,13 +36,17 @@ class Keyring {
   void UsePlainText(const kube::ObjectKey& family);
   void Forget(const kube::ObjectKey& family);
 
+  // Until the first certificate of any fleet ends; below zero if one has.
+  // Nullopt without fleets that have any.
+  std::optional<Seconds> FirstExpiry() const;
+
   // As a controller of the fleet; nullopt before Ensure succeeded.
   std::optional<rpc::Security> SecurityOf(const kube::ObjectKey& family) const;
 
  private:
   struct Entry {
     rpc::Security security;
-    int64_t due = 0;  // seconds since the Unix epoch
+    int64_t due = 0, expires = 0;  // seconds since the Unix epoch
     TimePoint looked;
   };
   // A Secret as it is there; `object` is null if there is none.

@@ -63,6 +63,20 @@ TEST_F(KeyringTest, MakesASecretForEachComponentAndOneForNobody) {
   EXPECT_TRUE(keyring_.SecurityOf(kFamily)->IsTls());
 }
 
+TEST_F(KeyringTest, TellsWhenTheFirstCertificateEnds) {
+  EXPECT_FALSE(keyring_.FirstExpiry().has_value());
+  keyring_.UsePlainText({.space = "models", .name = "plain"});
+  EXPECT_FALSE(keyring_.FirstExpiry().has_value());
+  ASSERT_TRUE(Ensure().ok());
+  EXPECT_EQ(keyring_.FirstExpiry(), Seconds(tls::kLeafSeconds));
+  Pass(tls::kLeafSeconds + 5);
+  EXPECT_EQ(keyring_.FirstExpiry(), Seconds(-5)) << "nobody renewed it";
+  ASSERT_TRUE(Ensure().ok());
+  EXPECT_EQ(keyring_.FirstExpiry(), Seconds(tls::kLeafSeconds));
+  keyring_.Forget(kFamily);
+  EXPECT_FALSE(keyring_.FirstExpiry().has_value());
+}
+
 TEST_F(KeyringTest, WritesNothingWhenNothingIsDue) {
   ASSERT_TRUE(Ensure().ok());
   const uint64_t version = server_.version();
