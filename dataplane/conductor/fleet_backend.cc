@@ -170,6 +170,7 @@ class FleetBackend::Impl {
   const Clock& clock_;
   Membership membership_;
   std::unordered_map<std::string, WorkerId> discovered_;  // by address
+  std::set<size_t> crowded_;  // names with more addresses than there is room
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   std::unordered_map<ConnectionId, std::shared_ptr<WorkerStream>> streams_;
   std::unordered_map<std::string, Request> requests_;
@@ -270,16 +271,23 @@ void FleetBackend::Impl::Apply(DiscoverEvent event, TimePoint now) {
     core_.RemoveWorker(found->second, now);
     discovered_.erase(found);
   }
+  Status left_out;
   for (const std::string& address : change.added) {
     const StatusOr<WorkerId> added = core_.AddWorker("", address, now);
     if (added.ok()) {
       LOG_INFO("discovery: {} is new", address);
       discovered_[address] = *added;
     } else if (added.status().code() != Code::kAlreadyExists) {
-      LOG_WARNING("discovery: {}", MessageOf(added.status()));
+      left_out = added.status();
       membership_.Forget(address);
     }
   }
+  // Every answer will say so again.
+  if (left_out.ok())
+    crowded_.erase(event.source);
+  else if (crowded_.insert(event.source).second)
+    LOG_WARNING("discovery: not all addresses are workers: {}",
+                MessageOf(left_out));
 }
 
 void FleetBackend::Impl::CarryOut() {

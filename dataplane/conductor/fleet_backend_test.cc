@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dataplane/base/bounded_queue.h"
+#include "dataplane/base/log.h"
 #include "dataplane/conductor/http_test_client.h"
 
 namespace tidepool::conductor {
@@ -123,6 +124,7 @@ class FleetBackendTest : public testing::Test {
     config.conductor_id = "c";
     config.incarnation = 7;
     config.silence_timeout = silence_timeout_;
+    config.max_workers = max_workers_;
     auto backend =
         FleetBackend::Start(config, placement_, dialer_, Clock::Monotonic(),
                             {{.name = "decode-0", .address = "here:1"}});
@@ -140,6 +142,7 @@ class FleetBackendTest : public testing::Test {
   }
 
   Duration silence_timeout_ = std::chrono::hours(1);
+  uint32_t max_workers_ = 8;
   const scheduling::LeastLoadedPlacement placement_;
   FakeDialer dialer_;
   std::unique_ptr<FleetBackend> backend_;
@@ -219,6 +222,22 @@ TEST_F(FleetBackendTest, FollowsWhatIsDiscovered) {
   backend_.reset();
   for (const auto& listener : listeners)
     EXPECT_FALSE(Next(listener->ends).ok());
+}
+
+class CrowdedFleetBackendTest : public FleetBackendTest {
+ protected:
+  CrowdedFleetBackendTest() { max_workers_ = 1; }
+};
+
+TEST_F(CrowdedFleetBackendTest, SaysOnceThatSomeAreLeftOut) {
+  ASSERT_TRUE(InitLogging({}).ok());
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 5; ++i) backend_->OnDiscovered(0, {"a:1", "b:1"});
+  backend_.reset();
+  const std::string logged = testing::internal::GetCapturedStderr();
+  const size_t first = logged.find("at most 1 workers");
+  EXPECT_NE(first, logged.npos) << logged;
+  EXPECT_EQ(logged.find("at most 1 workers", first + 1), logged.npos) << logged;
 }
 
 TEST_F(FleetBackendTest, ShowsAWorkerThatLoads) {
