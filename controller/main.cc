@@ -89,8 +89,13 @@ class Controller {
     ASSIGN_OR_RETURN(const kube::ClientConfig config,
                      kube::DefaultClientConfig(options.kubeconfig));
     auto controller = std::unique_ptr<Controller>(new Controller);
-    ASSIGN_OR_RETURN(controller->client_, kube::HttpClient::Create(config));
-    kube::HttpClientOptions election;
+    kube::HttpClientOptions calls{
+        .on_call = [self = controller.get()](const kube::CallRecord& call) {
+          self->manager_->CountCall(call);
+        }};
+    ASSIGN_OR_RETURN(controller->client_,
+                     kube::HttpClient::Create(config, calls));
+    kube::HttpClientOptions election = std::move(calls);
     election.deadline = runtime::LeaderElectorOptions{}.renew_interval;
     election.connect_timeout = election.deadline;
     election.idle_connections_max = 1;

@@ -51,7 +51,8 @@ std::optional<uint64_t> LeaderElector::Term() const {
 
 void LeaderElector::Run(std::stop_token stop) {
   while (true) {
-    if (stop.stop_requested()) core_.Stop();
+    ending_ = stop.stop_requested();
+    if (ending_) core_.Stop();
     const auto call = core_.Next(clock_.Now(), UnixSeconds());
     // Before a release others must not be told that we still lead.
     Tell();
@@ -79,7 +80,7 @@ void LeaderElector::Tell() {
   if (told_ && (!leading || *told_ != term)) {
     leading_until_.store(TimePoint::min().time_since_epoch().count());
     told_.reset();
-    LOG_WARNING("no longer the leader");
+    if (!ending_) LOG_WARNING("no longer the leader");
     if (listener_.stopped) listener_.stopped();
   }
   if (!leading) return;

@@ -156,6 +156,7 @@ class LeaderElector {
   const Clock& clock_;
   const Listener listener_;
   LeaderElectorCore core_;        // confined to the thread
+  bool ending_ = false;           // likewise
   std::optional<uint64_t> told_;  // the term that `started` was told
   double acquired_unix_ = 0;
   std::atomic<Duration::rep> leading_until_;

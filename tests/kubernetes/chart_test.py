@@ -6,9 +6,11 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 
 import yaml
 
@@ -453,7 +455,10 @@ class ChartOnServerTest(unittest.TestCase):
             self.skipTest(f"SKIPPED: there is no {program}")
         fleet = programs.ROOT / "crds/v1alpha1/samples/demo.yaml"
         self.run_in("kubectl", "apply", "-n", self.space, "-f", fleet)
-        controller = self.as_controller(program, "--metrics-port=0", *flags)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        controller = self.as_controller(program, f"--metrics-port={port}",
+                                        *flags)
         try:
             # Their pods are admitted as restricted, too.
             for workload in ("statefulset/demo-prefill",
@@ -471,6 +476,14 @@ class ChartOnServerTest(unittest.TestCase):
             self.assertEqual(test.returncode, 0, told)
             self.assertIn(f"KVCachePool {self.space}/demo: Ready is False",
                           told)
+            with urllib.request.urlopen(
+                    f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+                metrics = answer.read().decode()
+            for metric in (
+                    'api_calls_total{code="OK",kind="StatefulSet",'
+                    'verb="apply"} ', 'certificate_expiry_seconds ',
+                    'leading_ratio 1'):
+                self.assertIn(f"tidepool_controller_{metric}", metrics)
         finally:
             controller.terminate()
             said, _ = controller.communicate(timeout=60)
