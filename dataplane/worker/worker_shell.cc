@@ -52,8 +52,8 @@ WorkerShell::WorkerShell(const WorkerOptions& options,
       worker_service_(
           security_, sessions_, [this] { return Describe(); },
           [this](const wire::SetRoleRequest& request,
-                 WorkerService::RoleReply reply) {
-            SetRole(request, std::move(reply));
+                 const WorkerService::RoleReply& reply) {
+            SetRole(request, reply);
           }) {
   description_.set_incarnation(SystemRandom64() | 1);
   description_.set_role(options.role == "prefill" ? wire::ROLE_PREFILL
@@ -153,7 +153,7 @@ wire::DescribeResponse WorkerShell::Describe() const {
 }
 
 void WorkerShell::SetRole(const wire::SetRoleRequest& request,
-                          WorkerService::RoleReply reply) {
+                          const WorkerService::RoleReply& reply) {
   WorkerRuntime* const runtime = runtime_.load();
   if (runtime == nullptr)
     return reply(FailedPrecondition("the model is still loading"));

@@ -52,7 +52,7 @@ class WorkerShell {
               std::function<void(Status)> on_failed);
   Status Listen();
   void SetRole(const wire::SetRoleRequest& request,
-               WorkerService::RoleReply reply);
+               const WorkerService::RoleReply& reply);
   // What the HTTP port answers.
   HttpAnswer Answer(std::string_view path) const;
   void Load(std::stop_token stop);
