@@ -1,10 +1,12 @@
 """A Kubernetes cluster, as its administrator sees it."""
 
+import datetime
 import json
 import os
 import pathlib
 import re
 import subprocess
+import typing
 
 import httpx
 
@@ -37,6 +39,26 @@ class CommandFailed(AssertionError):
     def __init__(self, command, output):
         super().__init__(f"{' '.join(map(str, command))}:\n{output.strip()}")
         self.output = output
+
+
+class AuditedWrite(typing.NamedTuple):
+    verb: str
+    resource: str
+    what: str  # resource/namespace/name, with /subresource
+    seconds: float  # since 1970, when it was done
+    accepted: bool
+
+    @staticmethod
+    def of(entry, what):
+        done = datetime.datetime.fromisoformat(
+            entry["stageTimestamp"].replace("Z", "+00:00"))
+        return AuditedWrite(
+            entry["verb"], what.get("resource"),
+            "/".join(filter(None, (
+                what.get("resource"), what.get("namespace"), what.get("name"),
+                what.get("subresource")))),
+            done.timestamp(),
+            entry.get("responseStatus", {}).get("code", 500) < 400)
 
 
 def run(*command, stdin=None, timeout=60, env=None):
@@ -111,6 +133,12 @@ class Cluster:
                                  headers={"Content-Type": content_type},
                                  params=params)
 
+    def create(self, manifest, namespace):
+        """Makes an object that must not exist yet; costs no process."""
+        resource = manifest["kind"].lower() + "s"
+        self.send("POST", self._path(resource, namespace),
+                  json.dumps(manifest), "application/json").raise_for_status()
+
     def make_namespace(self, name):
         """A namespace that refuses what Pod Security calls unrestricted."""
         self.apply({
@@ -135,21 +163,25 @@ class Cluster:
         run(SCRIPTS / "link", self.work, node, "up" if up else "down")
 
     def writes_of_controller(self):
-        """(verb, resource, namespace/name) of every write that Tidepool's
+        """(verb, resource/namespace/name) of every write that Tidepool's
         controller made but those of its Lease, in order; of other clusters
         nothing is known."""
-        writes = []
+        return [(write.verb, write.what) for write in self.audited_writes()]
+
+    def audited_writes(self):
+        """The same with when each was done and whether it was accepted."""
         if not self.work:
-            return writes
+            return []
+        writes = []
         with open(pathlib.Path(self.work) / "log/audit.log") as lines:
             for line in lines:
+                if not line.endswith("\n"):
+                    break  # is being written
                 entry = json.loads(line)
                 what = entry.get("objectRef", {})
                 if ":tidepool" in entry["user"]["username"] and \
                         what.get("resource") != "leases":
-                    writes.append((entry["verb"], "/".join(filter(None, (
-                        what.get("resource"), what.get("namespace"),
-                        what.get("name"), what.get("subresource"))))))
+                    writes.append(AuditedWrite.of(entry, what))
         return writes
 
     # --- inside ---

@@ -100,5 +100,14 @@ class ControllerProcess:
                 f"{self.log}:\n{self.log.read_text()[-2000:]}")
 
     def resident_bytes(self):
+        return self._kibibytes("VmRSS") << 10
+
+    def memory(self):
+        """What it weighs: now, at most so far, and what of it is its own."""
+        return "{} MiB resident, {} at most, {} its own".format(*(
+            round(self._kibibytes(name) / 1024, 1)
+            for name in ("VmRSS", "VmHWM", "RssAnon")))
+
+    def _kibibytes(self, name):
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) << 10
+        return int(re.search(rf"{name}:\s+(\d+)", status).group(1))

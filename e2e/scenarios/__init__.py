@@ -1,9 +1,9 @@
 """User stories. Each module has a docstring that tells the story, and
 `run(context)`, which returns what to print beside its name (figures), or None.
 
-`fast` stories need an API server alone; the others a cluster with nodes. They
-run in this order: `install` brings the chart that those after it use,
-`uninstall` takes it away.
+`fast` stories need an API server alone, `scale` simulated nodes; the others
+a cluster with nodes. They run in this order: `install` brings the chart that
+those after it use, `uninstall` takes it away.
 """
 
 TIERS = {
@@ -12,11 +12,12 @@ TIERS = {
              "controller_upgrade", "drain", "node_lost", "api_away",
              "network_policy", "roles", "overload", "uninstall"],
     "full": ["autoscale", "api_away_long"],
+    "scale": ["thousand_pools"],
 }
 # These stop programs of the cluster, signal containers or cut the network:
 # only on our own.
 LOCAL_ONLY = {"reconcile", "election", "claim", "kills", "node_lost",
               "api_away", "api_away_long", "network_policy",
-              "autoscale"}
+              "autoscale", "thousand_pools"}
 # In all others, a controller that was restarted has crashed.
 KILL_CONTROLLERS = {"kills"}
