@@ -143,7 +143,9 @@ void PlannerCore::Impl::StartFromWishes(Turn& turn) {
 void PlannerCore::Impl::FitBudget(Turn& turn) {
   if (!config_.accelerator_budget.has_value()) return;
   const std::vector<PlannerPool>& pools = turn.view.pools;
+  const std::vector<uint32_t> before = turn.planned;
   uint64_t total = PlannedDevices(turn);
+  if (total <= *config_.accelerator_budget) return;
   while (total > *config_.accelerator_budget) {
     size_t victim = pools.size();
     const auto key = [&](size_t i) {
@@ -168,6 +170,18 @@ void PlannerCore::Impl::FitBudget(Turn& turn) {
                             std::max(1u, turn.planned[victim] / 2)}));
     turn.planned[victim] -= step;
     total -= Devices(pool, step);
+  }
+  // What was taken before something larger had to go may fit after all, or a
+  // pool would grow into that room and be cut for ever.
+  for (const bool is_minimum : {true, false}) {
+    for (size_t i = 0; i < pools.size(); ++i) {
+      const uint32_t limit =
+          is_minimum ? std::min(before[i], pools[i].min_replicas) : before[i];
+      for (; turn.planned[i] < limit && total + pools[i].devices_per_replica <=
+                                            *config_.accelerator_budget;
+           total += pools[i].devices_per_replica)
+        ++turn.planned[i];
+    }
   }
 }
 

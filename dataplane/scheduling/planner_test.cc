@@ -261,6 +261,18 @@ TEST(PlannerTest, ACutBudgetShrinksAndWinsOverTheMinimum) {
             3u);
 }
 
+TEST(PlannerTest, WhatGrewIsNotCutForAReplicaThatDoesNotFitAnyway) {
+  Fleet fleet(Budget(2));
+  fleet.AddPool("p", WorkerRole::kPrefill, 1);
+  fleet.view_.pools[0].devices_per_replica = 2;
+  fleet.AddPool("d", WorkerRole::kDecode, 1);
+  fleet.Run(seconds(1));
+  EXPECT_EQ(fleet.view_.pools[0].planned_replicas, 0u);
+  EXPECT_EQ(fleet.view_.pools[1].planned_replicas, 1u);
+  fleet.view_.pools[1].planned_replicas = 2;
+  EXPECT_THAT(fleet.Run(seconds(1)), IsEmpty());
+}
+
 TEST(PlannerTest, AChangedWishStartsThePlanAgain) {
   Fleet fleet(Budget(8));
   fleet.AddPool("d", WorkerRole::kDecode, 2);
