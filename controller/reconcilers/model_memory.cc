@@ -119,6 +119,7 @@ StatusOr<ModelFigures> FiguresOf(const json& config, uint64_t weight_file_bytes,
   const bool is_wide =
       dtype == "float32" || (dtype == "auto" && is_stored_wide);
   ModelFigures figures{
+      .file_bytes = weight_file_bytes,
       .weight_bytes = weight_file_bytes,
       .kv_bytes_per_token = layers * numbers * (is_wide ? 4 : 2),
       .context_tokens = context};
@@ -150,6 +151,11 @@ StatusOr<MemoryPlan> PlanMemory(const MemoryInputs& inputs) {
   if (inputs.max_model_len.value_or(0) > model.context_tokens)
     return InvalidArgument("spec.maxModelLen: {} is more than the model's {}",
                            *inputs.max_model_len, model.context_tokens);
+  if (model.file_bytes > inputs.cache_bytes_max.value_or(UINT64_MAX))
+    return ResourceExhausted(
+        "the model's files are {}, but spec.model.cache holds {}",
+        ReadableBytes(model.file_bytes),
+        ReadableBytes(*inputs.cache_bytes_max));
   const uint64_t fixed = model.weight_bytes + Margin(model);
   const uint64_t needed = KvNeeded(inputs);
   if (plan.kv_bytes == 0) {

@@ -12,8 +12,9 @@
 
 namespace tidepool::reconcilers {
 
-// What a model takes once loaded.
+// What a model takes.
 struct ModelFigures {
+  uint64_t file_bytes = 0;  // to download; the others are once loaded
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes_per_token = 0;
   uint64_t context_tokens = 0;  // the most that it can attend to
@@ -40,6 +41,7 @@ struct MemoryInputs {
   std::optional<uint64_t> max_model_len;  // stated
   std::optional<uint64_t> kv_bytes;       // stated: kvCacheMemory
   uint64_t limit_bytes = 0;  // stated: resources.limits.memory; 0: not
+  std::optional<uint64_t> cache_bytes_max;  // of what is downloaded
 };
 
 struct MemoryPlan {

@@ -62,6 +62,18 @@ TEST(PlanMemoryTest, UnknownSizesPassOnWhatIsStated) {
             "on a volume");
 }
 
+TEST(PlanMemoryTest, WhatIsDownloadedMustFitItsFolder) {
+  MemoryInputs inputs{.model = *FiguresOf(Llama(), 140 * kGi, "auto"),
+                      .cache_bytes_max = 140 * kGi};
+  EXPECT_TRUE(PlanMemory(inputs).ok());
+  inputs.cache_bytes_max = 64 * kGi;
+  const Status refused = PlanMemory(inputs).status();
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("the model's files are 140.0 GiB, but "
+                        "spec.model.cache holds 64.0 GiB"));
+}
+
 // As workers count it, which refuse to start with less.
 TEST(PlanMemoryTest, KvIsWholePages) {
   const auto plan = PlanMemory(

@@ -11,6 +11,7 @@ namespace tidepool::reconcilers {
 namespace {
 
 constexpr size_t kUriBytesMax = 512;
+constexpr uint64_t kCacheBytesDefault = 64ull << 30;
 
 bool IsWord(std::string_view text, std::string_view more) {
   return !text.empty() && std::ranges::all_of(text, [&](char c) {
@@ -74,6 +75,9 @@ void ReadCache(const SpecReader& reader, ModelSpec& model) {
   if (!model.cache_claim.empty() && model.cache_bytes_max.has_value())
     reader.Complain("cache",
                     "persistentVolumeClaim and emptyDir exclude each other");
+  if (model.source == ModelSpec::Source::kHub && model.cache_claim.empty() &&
+      !model.cache_bytes_max.has_value())
+    model.cache_bytes_max = kCacheBytesDefault;
 }
 
 }  // namespace

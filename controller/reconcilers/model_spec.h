@@ -23,7 +23,8 @@ struct ModelSpec {
   std::string revision;     // kHub; "" is the default branch
   std::string served_name;  // "" is the model's own
   std::string token_secret, token_key;
-  std::string cache_claim;  // kHub
+  // kHub: a claim, or a folder of the pod with this much.
+  std::string cache_claim;
   std::optional<uint64_t> cache_bytes_max;
 
   // What `revision` is taken from, as status.resolvedModel has it.

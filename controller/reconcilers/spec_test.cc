@@ -65,6 +65,24 @@ TEST(KVCachePoolSpecTest, DefaultsAreThoseOfTheSchema) {
   EXPECT_TRUE(spec.network_policy.is_enabled);
 }
 
+TEST(KVCachePoolSpecTest, WhatIsDownloadedHasABound) {
+  const auto bytes_max = [](const char* model) {
+    Problems problems;
+    const KVCachePoolSpec spec =
+        ReadKVCachePool("demo", {{"model", Json::parse(model)}}, problems);
+    EXPECT_THAT(problems, IsEmpty());
+    return spec.model.cache_bytes_max;
+  };
+  EXPECT_EQ(bytes_max(R"({"uri": "hf:a/b"})"), 64ull << 30);
+  EXPECT_EQ(bytes_max(R"({"uri": "hf:a/b",
+                          "cache": {"emptyDir": {"sizeLimit": "1Ti"}}})"),
+            1ull << 40);
+  EXPECT_EQ(bytes_max(R"({"uri": "hf:a/b", "cache":
+                          {"persistentVolumeClaim": {"claimName": "c"}}})"),
+            std::nullopt);
+  EXPECT_EQ(bytes_max(R"({"uri": "demo"})"), std::nullopt);
+}
+
 TEST(KVCachePoolSpecTest, ABudgetTurnsRebalancingOn) {
   Problems problems;
   const KVCachePoolSpec spec = ReadKVCachePool(

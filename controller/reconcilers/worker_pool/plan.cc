@@ -66,7 +66,10 @@ std::string WhySizeIsUnknown(const FamilyState& family) {
       "spec.kvCacheMemory how much of it KV may take",
       source == Source::kClaim   ? "the size of a model on a volume is unknown"
       : source == Source::kImage ? "the size of a model in the image is unknown"
-                                 : "the hub does not tell the model's size");
+      : family.spec.model.token_secret.empty()
+          ? "the hub does not tell the model's size without "
+            "spec.model.tokenSecretRef"
+          : "the hub does not tell the model's size");
 }
 
 MemoryInputs MemoryInputsOf(const FamilyState& family, const PoolState& pool) {
@@ -76,7 +79,8 @@ MemoryInputs MemoryInputsOf(const FamilyState& family, const PoolState& pool) {
           .max_num_seqs = static_cast<uint64_t>(pool.spec.max_num_seqs),
           .max_model_len = pool.spec.max_model_len,
           .kv_bytes = pool.spec.kv_cache_bytes,
-          .limit_bytes = pool.spec.resources.Amount("memory")};
+          .limit_bytes = pool.spec.resources.Amount("memory"),
+          .cache_bytes_max = family.spec.model.cache_bytes_max};
 }
 
 WorkerContext ContextOf(const FamilyState& family, const PoolState& pool,
