@@ -59,21 +59,25 @@ struct Place {
   std::string name, space;
 };
 
-Place FindPlace(const ControllerOptions& options,
-                const kube::ClientConfig& config) {
+Place FindPlace(const kube::ClientConfig& config) {
   Place place{.name = Environment("POD_NAME"),
               .space = Environment("POD_NAMESPACE")};
   if (place.name.empty()) place.name = "tidepool-controller";
-  if (!options.lease_namespace.empty()) place.space = options.lease_namespace;
   if (place.space.empty()) place.space = config.space;
   if (place.space.empty()) place.space = "default";
   return place;
 }
 
+kube::ObjectKey LeaseOf(const ControllerOptions& options, const Place& place) {
+  return {.space = options.lease_namespace.empty() ? place.space
+                                                   : options.lease_namespace,
+          .name = options.lease_name};
+}
+
 runtime::ManagerOptions ManagerOptionsOf(const ControllerOptions& options,
                                          const Place& place) {
   runtime::ManagerOptions manager;
-  manager.election.lease = {.space = place.space, .name = options.lease_name};
+  manager.election.lease = LeaseOf(options, place);
   manager.election.identity = runtime::UniqueIdentity(place.name);
   manager.elect = options.leader_elect;
   manager.health_host = options.metrics_host;
@@ -101,7 +105,7 @@ class Controller {
     election.idle_connections_max = 1;
     ASSIGN_OR_RETURN(controller->election_client_,
                      kube::HttpClient::Create(config, election));
-    controller->Assemble(options, FindPlace(options, config));
+    controller->Assemble(options, FindPlace(config));
     return controller;
   }
 
@@ -197,7 +201,7 @@ StatusOr<int> RunCheckInstall(const ControllerOptions& options) {
       CheckInstall(
           *client,
           {.space = options.watch_namespace,
-           .lease = {FindPlace(options, config).space, options.lease_name},
+           .lease = LeaseOf(options, FindPlace(config)),
            .pause = [] {
              std::this_thread::sleep_for(std::chrono::milliseconds(500));
            }}));

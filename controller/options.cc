@@ -19,7 +19,8 @@ StatusOr<std::optional<ControllerOptions>> ParseControllerOptions(
   set.AddString("hub-endpoint", options.hub_endpoint,
                 "where hf: models are looked up");
   set.AddString("metrics-host", options.metrics_host,
-                "address to serve metrics and probes on");
+                "address to serve metrics and probes on; empty for all, IPv6 "
+                "and IPv4");
   set.AddInt("metrics-port", options.metrics_port, {0, 65535},
              "port of /metrics, /healthz and /readyz; 0 takes a free one");
   set.AddBool("leader-elect", options.leader_elect,

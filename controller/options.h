@@ -15,7 +15,7 @@ struct ControllerOptions {
   std::string watch_namespace;  // "": all
   std::string image_repository = "localhost/tidepool";
   std::string hub_endpoint = "https://huggingface.co";
-  std::string metrics_host = "0.0.0.0";
+  std::string metrics_host;  // "": all addresses, IPv6 and IPv4
   int64_t metrics_port = 8081;
   bool leader_elect = true;
   std::string lease_namespace;  // "": that of this pod

@@ -476,6 +476,9 @@ class ChartOnServerTest(unittest.TestCase):
             self.assertEqual(test.returncode, 0, told)
             self.assertIn(f"KVCachePool {self.space}/demo: Ready is False",
                           told)
+            policy = self.get("-n", self.space, "netpol/demo-conductor")
+            self.assertIn(f'"kubernetes.io/metadata.name": "{self.space}"',
+                          json.dumps(policy["spec"]["ingress"]))
             with urllib.request.urlopen(
                     f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
                 metrics = answer.read().decode()
@@ -498,6 +501,18 @@ class ChartOnServerTest(unittest.TestCase):
         flag = f"watch-namespace={self.space}"
         self.helm("install", "--set", f"flags.{flag}")
         self.check_a_fleet_is_made(f"--{flag}")
+
+    def test_the_lease_may_be_elsewhere(self):
+        self.helm("install")
+        self.run_in("kubectl", "create", "namespace", "leases")
+        self.addCleanup(self.run_in, "kubectl", "delete", "namespace", "leases",
+                        "--wait=false")
+        self.run_in("kubectl", "create", "role", "-n", "leases", "leader",
+                    "--verb=get,update,create", "--resource=leases")
+        self.run_in("kubectl", "create", "rolebinding", "-n", "leases",
+                    "leader", "--role=leader",
+                    f"--serviceaccount={self.space}:tidepool-controller")
+        self.check_a_fleet_is_made("--lease-namespace=leases")
 
     def test_what_is_left_is_named_before_uninstalling(self):
         program = BIN / "tidepool-controller"
