@@ -122,7 +122,7 @@ StatusOr<Duration> Keyring::Ensure(const FamilyScope& scope, bool is_missed) {
   {
     const MutexLock lock(&mutex_);
     const auto found = entries_.find(family);
-    if (found != entries_.end() && found->second.security.IsTls() &&
+    if (found != entries_.end() && !found->second.own.certificate.empty() &&
         now < found->second.due &&
         !(is_missed && at - found->second.looked >= kMissedInterval))
       return until(found->second.due);
@@ -131,13 +131,12 @@ StatusOr<Duration> Keyring::Ensure(const FamilyScope& scope, bool is_missed) {
   ASSIGN_OR_RETURN(const tls::Renewal renewal, Look(scope, certificates, now));
   const rpc::RoleIdentity fleet{.space = scope.space, .pool = scope.pool};
   // For this process alone, so kept nowhere.
-  ASSIGN_OR_RETURN(const rpc::TlsMaterial own,
+  ASSIGN_OR_RETURN(rpc::TlsMaterial own,
                    tls::IssueLeaf(*certificates.authorities, fleet,
                                   Component::kController, now));
-  ASSIGN_OR_RETURN(rpc::Security security, rpc::Security::Of(own));
   const int64_t due = std::min(renewal.due, now + kLookSecondsMax);
   const MutexLock lock(&mutex_);
-  entries_[family] = {.security = std::move(security),
+  entries_[family] = {.own = std::move(own),
                       .due = due,
                       .expires = EndOf(certificates),
                       .looked = at};
@@ -159,7 +158,7 @@ std::optional<Seconds> Keyring::FirstExpiry() const {
   std::optional<Seconds> first;
   const MutexLock lock(&mutex_);
   for (const auto& [family, entry] : entries_) {
-    if (!entry.security.IsTls()) continue;
+    if (entry.own.certificate.empty()) continue;
     const Seconds left(static_cast<double>(entry.expires) - now);
     first = std::min(left, first.value_or(left));
   }
@@ -168,10 +167,20 @@ std::optional<Seconds> Keyring::FirstExpiry() const {
 
 std::optional<rpc::Security> Keyring::SecurityOf(
     const kube::ObjectKey& family) const {
-  const MutexLock lock(&mutex_);
-  const auto found = entries_.find(family);
-  if (found == entries_.end()) return std::nullopt;
-  return found->second.security;
+  rpc::TlsMaterial own;
+  {
+    const MutexLock lock(&mutex_);
+    const auto found = entries_.find(family);
+    if (found == entries_.end()) return std::nullopt;
+    own = found->second.own;
+  }
+  if (own.certificate.empty()) return rpc::Security();
+  // Made when it is asked for: it is several times the size of its text.
+  StatusOr<rpc::Security> security = rpc::Security::Of(own);
+  if (security.ok()) return *std::move(security);
+  LOG_ERROR("{}: own certificate: {}", family.ToString(),
+            MessageOf(security.status()));
+  return std::nullopt;
 }
 
 }  // namespace tidepool::reconcilers

@@ -45,7 +45,7 @@ class Keyring {
 
  private:
   struct Entry {
-    rpc::Security security;
+    rpc::TlsMaterial own;          // empty: plain text
     int64_t due = 0, expires = 0;  // seconds since the Unix epoch
     TimePoint looked;
   };
