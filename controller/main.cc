@@ -7,9 +7,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -222,11 +224,24 @@ StatusOr<int> RunCheckUninstall(const ControllerOptions& options) {
   return kExitFailed;
 }
 
-// Many threads parse a little now and then: with an arena for each of them the
-// free memory would be several times what is in use.
+// Many threads parse a little now and then: with an arena for each of them, or
+// pieces kept back for each, what is free would be more than what is in use.
 void KeepMemorySmall() {
   mallopt(M_ARENA_MAX, 2);
   mallopt(M_TRIM_THRESHOLD, 256 << 10);
+}
+
+// What libraries read before main begins: the C library keeps no pieces back
+// for each thread, and GnuTLS, which libcurl brings along, is left alone.
+// Starts the program again, once; where that fails it goes on, and is larger.
+void SetEnvironment(char** argv) {
+  constexpr const char* kTunables = "GLIBC_TUNABLES";
+  if (std::getenv(kTunables) != nullptr) return;
+  setenv(kTunables, "glibc.malloc.tcache_count=0", 0);
+  setenv("GNUTLS_NO_IMPLICIT_INIT", "1", 0);
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) execv(program.c_str(), argv);
 }
 
 StatusOr<int> RunController(const ControllerOptions& options) {
@@ -261,6 +276,7 @@ int Run(const ControllerOptions& options) {
 
 int main(int argc, char** argv) {
   using namespace tidepool;
+  controller::SetEnvironment(argv);
   const auto options = controller::ParseControllerOptions(argc, argv);
   Status status = options.status();
   if (status.ok() && !*options) return 0;
