@@ -174,11 +174,10 @@ StatusOr<ClientConfig> InClusterConfig(const std::string& directory) {
   config.server = bare_ipv6 ? fmt::format("https://[{}]:{}", host, port)
                             : fmt::format("https://{}:{}", host, port);
   config.token_file = directory + "/token";
-  ASSIGN_OR_RETURN(config.ca_pem, internal::ReadSmallFile(directory + "/ca.crt",
-                                                          kFileBytesMax));
+  config.ca_file = directory + "/ca.crt";
   // Fails now rather than at the first call.
-  RETURN_IF_ERROR(
-      internal::ReadSmallFile(config.token_file, kFileBytesMax).status());
+  for (const std::string& file : {config.ca_file, config.token_file})
+    RETURN_IF_ERROR(internal::ReadSmallFile(file, kFileBytesMax).status());
   const StatusOr<std::string> space =
       internal::ReadSmallFile(directory + "/namespace", kFileBytesMax);
   if (space.ok()) config.space = *space;

@@ -11,6 +11,7 @@ struct ClientConfig {
   std::string server;           // "https://host:port", or with a path
   std::string tls_server_name;  // "": the host of `server`
   std::string ca_pem;           // "": the system's authorities
+  std::string ca_file;  // wins over `ca_pem`; read again for each connection
   bool insecure_skip_tls_verify = false;
   std::string client_certificate_pem, client_key_pem;  // both or none
   std::string token;
@@ -30,7 +31,8 @@ struct KubeconfigOptions {
 StatusOr<ClientConfig> LoadKubeconfig(const KubeconfigOptions& options);
 
 // What Kubernetes gives every pod with a service account: address in the
-// environment, authority and rotating token in files below `directory`.
+// environment, authority and token, which both rotate, in files below
+// `directory`.
 // Errors: kFailedPrecondition outside a pod, kNotFound (a file).
 inline constexpr char kServiceAccountDirectory[] =
     "/var/run/secrets/kubernetes.io/serviceaccount";

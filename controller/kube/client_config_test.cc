@@ -151,6 +151,7 @@ TEST_F(ClientConfigTest, InAPodTakesWhatThePodIsGiven) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->server, "https://10.0.0.1:443");
   EXPECT_EQ(config->space, "ns");
+  EXPECT_EQ(config->ca_file, folder_ + "/ca.crt");
   EXPECT_EQ(config->token_file, folder_ + "/token");
   setenv("KUBERNETES_SERVICE_HOST", "fd00::1", 1);
   EXPECT_EQ(InClusterConfig(folder_)->server, "https://[fd00::1]:443");

@@ -424,6 +424,22 @@ TEST_F(TlsTest, TrustsTheGivenAuthorityAlone) {
             Code::kUnavailable);
 }
 
+TEST_F(TlsTest, ReadsTheAuthorityAgainForANewConnection) {
+  const std::string path = ::testing::TempDir() + "/rotating-ca.crt";
+  const auto write = [&](const std::string& pem) {
+    ASSERT_TRUE(WriteFileAtomically(path, pem).ok());
+  };
+  write(MakeCertificate("IP:127.0.0.1").certificate_pem);
+  TestServer server(
+      [](const TestRequest&, Connection& c) { return c.Answer(200, "{}"); },
+      own_);
+  const auto client = Connect({.server = server.url(), .ca_file = path});
+  EXPECT_EQ(client->Get(kPod, kKey).status().code(), Code::kUnavailable);
+  write(own_->certificate_pem);
+  EXPECT_TRUE(client->Get(kPod, kKey).ok());
+  std::filesystem::remove(path);
+}
+
 TEST_F(TlsTest, ExpectsTheNameItIsTold) {
   const TestCertificate named = MakeCertificate("DNS:api.cluster");
   TestServer server(

@@ -161,7 +161,12 @@ void HttpPool::Channel::SetTarget() {
       static_cast<long>(
           std::chrono::ceil<milliseconds>(target_.options.connect_timeout)
               .count()));
-  SetBlob(CURLOPT_CAINFO_BLOB, config.ca_pem);
+  if (config.ca_file.empty()) {
+    SetBlob(CURLOPT_CAINFO_BLOB, config.ca_pem);
+  } else {
+    Set(CURLOPT_CAINFO, config.ca_file.c_str());
+    Set(CURLOPT_CA_CACHE_TIMEOUT, 0L);
+  }
   SetBlob(CURLOPT_SSLCERT_BLOB, config.client_certificate_pem);
   SetBlob(CURLOPT_SSLKEY_BLOB, config.client_key_pem);
   if (config.insecure_skip_tls_verify) {
