@@ -118,8 +118,8 @@ Condition Ready(const FamilyState& family, const RoleCounts& decode) {
     return {"Ready", false, "NoReadyDecodeWorker",
             fmt::format("0 of {} decode workers ready", decode.desired)};
   return {"Ready", true, "Serving",
-          fmt::format("{} conductors available, {} decode workers ready", conductors,
-                      decode.ready)};
+          fmt::format("{} conductors available, {} decode workers ready",
+                      conductors, decode.ready)};
 }
 
 Condition Progressing(const FamilyState& family) {
