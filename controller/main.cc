@@ -132,7 +132,7 @@ class Controller {
         reconcilers::ClusterCacheOptions{.space = options.watch_namespace,
                                          .seed = SystemRandom64()});
     models_ = std::make_unique<reconcilers::HubCatalog>(
-        options.hub_endpoint, *fetcher_, clock,
+        options.hub_endpoint, *fetcher_, *client_, clock,
         [this](const kube::ObjectKey& key) { loop_->queue().Add(key); });
     keyring_ =
         std::make_unique<reconcilers::Keyring>(*leading_, clock, UnixSeconds);

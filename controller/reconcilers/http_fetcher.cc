@@ -23,7 +23,8 @@ size_t Take(char* data, size_t size, size_t count, void* to) {
 
 class CurlFetcher final : public HttpFetcher {
  public:
-  StatusOr<FetchedPage> Get(const std::string& url, size_t bytes_max) override {
+  StatusOr<FetchedPage> Get(const std::string& url, const std::string& token,
+                            size_t bytes_max) override {
     const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> handle(
         curl_easy_init(), curl_easy_cleanup);
     if (handle == nullptr) return Unavailable("{}: no memory", url);
@@ -40,6 +41,11 @@ class CurlFetcher final : public HttpFetcher {
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, kCallSeconds);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "tidepool-controller");
+    if (!token.empty()) {
+      // Not shown to hosts that the first one redirects to.
+      curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
+      curl_easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, token.c_str());
+    }
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, Take);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, &body);
     const CURLcode result = curl_easy_perform(curl);

@@ -18,9 +18,11 @@ struct FetchedPage {
 class HttpFetcher {
  public:
   virtual ~HttpFetcher() = default;
-  // Any answer of a server is an answer; redirects are followed. Errors:
-  // kUnavailable, kResourceExhausted (more than `bytes_max`).
+  // Any answer of a server is an answer; redirects are followed. `token`, if
+  // not empty, is shown to the host of `url` alone. Errors: kUnavailable,
+  // kResourceExhausted (more than `bytes_max`).
   virtual StatusOr<FetchedPage> Get(const std::string& url,
+                                    const std::string& token,
                                     size_t bytes_max) = 0;
 };
 

@@ -1,10 +1,14 @@
 #include "controller/reconcilers/hub_catalog.h"
 
 #include <algorithm>
+#include <cctype>
+#include <compare>
 #include <map>
 #include <set>
 #include <thread>
 
+#include "absl/strings/escaping.h"
+#include "controller/kube/resource_types.h"
 #include "dataplane/base/bounded_queue.h"
 #include "dataplane/base/checked_math.h"
 #include "dataplane/base/log.h"
@@ -15,6 +19,7 @@ namespace {
 
 constexpr size_t kListingBytesMax = 4 << 20;
 constexpr size_t kConfigBytesMax = 1 << 20;
+constexpr size_t kTokenBytesMax = 4096;
 constexpr size_t kModelsMax = 4096;
 constexpr Duration kRetryMin = std::chrono::seconds(15);
 constexpr Duration kRetryMax = std::chrono::minutes(10);
@@ -28,14 +33,43 @@ StatusOr<Json> ParseObject(const std::string& text, const std::string& what) {
 }
 
 StatusOr<std::string> GetPage(HttpFetcher& fetcher, const std::string& url,
-                              size_t bytes_max) {
-  ASSIGN_OR_RETURN(FetchedPage page, fetcher.Get(url, bytes_max));
+                              const std::string& token, size_t bytes_max) {
+  ASSIGN_OR_RETURN(FetchedPage page, fetcher.Get(url, token, bytes_max));
   if (page.code == 200) return std::move(page.body);
   // The hub says 401 of what does not exist, too.
   if (page.code == 401 || page.code == 403 || page.code == 404)
-    return NotFound("{}: {}: no such model or revision, or it is not public",
-                    url, page.code);
+    return NotFound("{}: {}: no such model or revision, or {}", url, page.code,
+                    token.empty() ? "it wants spec.model.tokenSecretRef"
+                                  : "not for this token");
   return Unavailable("{}: {}", url, page.code);
+}
+
+// Where a token is.
+struct TokenRef {
+  std::string space, secret, key;
+  auto operator<=>(const TokenRef&) const = default;
+};
+
+StatusOr<std::string> ReadToken(kube::Client& client, const TokenRef& ref) {
+  if (ref.secret.empty()) return std::string();
+  ASSIGN_OR_RETURN(
+      const Json secret,
+      client.Get(kube::kSecret, {.space = ref.space, .name = ref.secret}));
+  const Json data = secret.value("data", Json::object());
+  const Json entry = data.is_object() ? data.value(ref.key, Json()) : Json();
+  std::string token;
+  if (!entry.is_string() ||
+      !absl::Base64Unescape(entry.get<std::string>(), &token))
+    return NotFound("Secret {}/{} has no {}", ref.space, ref.secret, ref.key);
+  while (!token.empty() &&
+         std::isspace(static_cast<unsigned char>(token.back())))
+    token.pop_back();
+  // It becomes part of a header.
+  if (token.empty() || token.size() > kTokenBytesMax ||
+      !std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; }))
+    return InvalidArgument("Secret {}/{}: {} is no token", ref.space,
+                           ref.secret, ref.key);
+  return token;
 }
 
 // Of the weights beside config.json.
@@ -64,6 +98,7 @@ StatusOr<uint64_t> WeightBytes(const Json& listing) {
 
 StatusOr<HubModelFacts> FetchHubModel(HttpFetcher& fetcher,
                                       const std::string& endpoint,
+                                      const std::string& token,
                                       const std::string& repository,
                                       const std::string& revision) {
   // A branch may have slashes in its name.
@@ -73,7 +108,7 @@ StatusOr<HubModelFacts> FetchHubModel(HttpFetcher& fetcher,
   const std::string url = fmt::format("{}/api/models/{}/revision/{}?blobs=true",
                                       endpoint, repository, escaped);
   ASSIGN_OR_RETURN(const std::string text,
-                   GetPage(fetcher, url, kListingBytesMax));
+                   GetPage(fetcher, url, token, kListingBytesMax));
   ASSIGN_OR_RETURN(const Json listing, ParseObject(text, url));
   HubModelFacts facts;
   const Json sha = listing.value("sha", Json());
@@ -85,7 +120,7 @@ StatusOr<HubModelFacts> FetchHubModel(HttpFetcher& fetcher,
   const std::string config_url = fmt::format(
       "{}/{}/resolve/{}/config.json", endpoint, repository, facts.commit);
   const StatusOr<std::string> config_text =
-      GetPage(fetcher, config_url, kConfigBytesMax);
+      GetPage(fetcher, config_url, token, kConfigBytesMax);
   if (config_text.status().code() == Code::kNotFound) return facts;
   RETURN_IF_ERROR(config_text.status());
   ASSIGN_OR_RETURN(const Json config, ParseObject(*config_text, config_url));
@@ -103,10 +138,11 @@ StatusOr<HubModelFacts> FetchHubModel(HttpFetcher& fetcher,
 
 class HubCatalog::Impl {
  public:
-  Impl(std::string endpoint, HttpFetcher& fetcher, const Clock& clock,
-       std::function<void(const kube::ObjectKey&)> known)
+  Impl(std::string endpoint, HttpFetcher& fetcher, kube::Client& client,
+       const Clock& clock, std::function<void(const kube::ObjectKey&)> known)
       : endpoint_(std::move(endpoint)),
         fetcher_(fetcher),
+        client_(client),
         clock_(clock),
         known_(std::move(known)) {
     while (endpoint_.ends_with('/')) endpoint_.pop_back();
@@ -124,7 +160,12 @@ class HubCatalog::Impl {
                     const std::string& pinned);
 
  private:
-  using Name = std::pair<std::string, std::string>;  // repository, revision
+  // What one token shows is not known to those who name another, or none.
+  struct Name {
+    std::string repository, revision;
+    TokenRef token;
+    auto operator<=>(const Name&) const = default;
+  };
   struct Entry {
     std::optional<HubModelFacts> facts;
     Status failure;
@@ -135,9 +176,11 @@ class HubCatalog::Impl {
   };
 
   void Resolve(const Name& name);
+  StatusOr<HubModelFacts> Ask(const Name& name);
 
   std::string endpoint_;
   HttpFetcher& fetcher_;
+  kube::Client& client_;
   const Clock& clock_;
   const std::function<void(const kube::ObjectKey&)> known_;
   Mutex mutex_;
@@ -154,7 +197,9 @@ ModelState HubCatalog::Impl::Lookup(const kube::ObjectKey& family,
                                : spec.model.revision.empty()
                                    ? "main"
                                    : spec.model.revision;
-  const Name name{spec.model.repository, revision};
+  Name name{spec.model.repository, revision, {}};
+  if (!spec.model.token_secret.empty())
+    name.token = {family.space, spec.model.token_secret, spec.model.token_key};
   const TimePoint now = clock_.Now();
   const MutexLock lock(&mutex_);
   if (entries_.size() >= kModelsMax && !entries_.contains(name))
@@ -179,9 +224,14 @@ ModelState HubCatalog::Impl::Lookup(const kube::ObjectKey& family,
   return state;
 }
 
+StatusOr<HubModelFacts> HubCatalog::Impl::Ask(const Name& name) {
+  ASSIGN_OR_RETURN(const std::string token, ReadToken(client_, name.token));
+  return FetchHubModel(fetcher_, endpoint_, token, name.repository,
+                       name.revision);
+}
+
 void HubCatalog::Impl::Resolve(const Name& name) {
-  StatusOr<HubModelFacts> facts =
-      FetchHubModel(fetcher_, endpoint_, name.first, name.second);
+  StatusOr<HubModelFacts> facts = Ask(name);
   std::set<kube::ObjectKey> waiting;
   {
     const MutexLock lock(&mutex_);
@@ -190,7 +240,7 @@ void HubCatalog::Impl::Resolve(const Name& name) {
     waiting.swap(entry.waiting);
     if (facts.ok()) {
       // Whoever was told of the commit asks for it by that name from now on.
-      entries_[{name.first, facts->commit}].facts = *facts;
+      entries_[{name.repository, facts->commit, name.token}].facts = *facts;
       entries_[name].facts = *std::move(facts);
     } else {
       entry.failure = facts.status();
@@ -204,9 +254,9 @@ void HubCatalog::Impl::Resolve(const Name& name) {
 }
 
 HubCatalog::HubCatalog(std::string endpoint, HttpFetcher& fetcher,
-                       const Clock& clock,
+                       kube::Client& client, const Clock& clock,
                        std::function<void(const kube::ObjectKey&)> known)
-    : impl_(std::make_unique<Impl>(std::move(endpoint), fetcher, clock,
+    : impl_(std::make_unique<Impl>(std::move(endpoint), fetcher, client, clock,
                                    std::move(known))) {}
 
 HubCatalog::~HubCatalog() = default;

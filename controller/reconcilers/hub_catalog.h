@@ -19,11 +19,12 @@ struct HubModelFacts {
   std::optional<ModelFigures> as_stored, as_float32, as_bfloat16;
 };
 
-// Asks the hub: two requests, which block.
+// Asks the hub: two requests, which block. `token` may be empty.
 // Errors: kNotFound (no such model or revision, or it is private),
 // kUnavailable, kInvalidArgument (what came is no answer).
 StatusOr<HubModelFacts> FetchHubModel(HttpFetcher& fetcher,
                                       const std::string& endpoint,
+                                      const std::string& token,
                                       const std::string& repository,
                                       const std::string& revision);
 
@@ -32,9 +33,11 @@ StatusOr<HubModelFacts> FetchHubModel(HttpFetcher& fetcher,
 // first named it (the commit is in that fleet's status).
 class HubCatalog final : public ModelCatalog {
  public:
-  // `known`: what was pending for this family is known now. The others must
-  // outlive it.
-  HubCatalog(std::string endpoint, HttpFetcher& fetcher, const Clock& clock,
+  // `client` reads the tokens that models name, each when its model is asked
+  // for. `known`: what was pending for this family is known now. The others
+  // must outlive it.
+  HubCatalog(std::string endpoint, HttpFetcher& fetcher, kube::Client& client,
+             const Clock& clock,
              std::function<void(const kube::ObjectKey& family)> known);
   ~HubCatalog() override;
 

@@ -5,7 +5,9 @@
 
 #include <map>
 
+#include "controller/kube/resource_types.h"
 #include "dataplane/base/notification.h"
+#include "tests/fakes/api_server.h"
 
 namespace tidepool::reconcilers {
 namespace {
@@ -20,11 +22,14 @@ const std::string kConfig =
 
 class FakeHub final : public HttpFetcher {
  public:
-  StatusOr<FetchedPage> Get(const std::string& url, size_t) override {
+  StatusOr<FetchedPage> Get(const std::string& url, const std::string& token,
+                            size_t) override {
+    if (token != wanted_token) return FetchedPage{.code = 401};
     const auto found = pages.find(url);
     if (found == pages.end()) return FetchedPage{.code = 404};
     return found->second;
   }
+  std::string wanted_token;
   std::map<std::string, StatusOr<FetchedPage>> pages;
 };
 
@@ -44,7 +49,7 @@ FakeHub Hub() {
 
 TEST(FetchHubModelTest, ResolvesARevisionAndAddsUpTheWeights) {
   FakeHub hub = Hub();
-  const auto facts = FetchHubModel(hub, "https://hub", "org/name", "main");
+  const auto facts = FetchHubModel(hub, "https://hub", "", "org/name", "main");
   ASSERT_TRUE(facts.ok()) << facts.status();
   EXPECT_EQ(facts->commit, kCommit);
   EXPECT_EQ(facts->as_stored->weight_bytes, 4000u);
@@ -56,7 +61,7 @@ TEST(FetchHubModelTest, ResolvesARevisionAndAddsUpTheWeights) {
 TEST(FetchHubModelTest, AGatedConfigurationLeavesTheCommit) {
   FakeHub hub = Hub();
   hub.pages[kConfig] = FetchedPage{.code = 401};
-  const auto facts = FetchHubModel(hub, "https://hub", "org/name", "main");
+  const auto facts = FetchHubModel(hub, "https://hub", "", "org/name", "main");
   ASSERT_TRUE(facts.ok()) << facts.status();
   EXPECT_EQ(facts->commit, kCommit);
   EXPECT_FALSE(facts->as_stored.has_value());
@@ -66,7 +71,7 @@ TEST(FetchHubModelTest, BadAnswersAreErrors) {
   const auto code = [](const StatusOr<FetchedPage>& page) {
     FakeHub hub = Hub();
     hub.pages[kListing] = page;
-    return FetchHubModel(hub, "https://hub", "org/name", "main")
+    return FetchHubModel(hub, "https://hub", "", "org/name", "main")
         .status()
         .code();
   };
@@ -93,12 +98,13 @@ class HubCatalogTest : public ::testing::Test {
   }
   KVCachePoolSpec spec_;
   ManualClock clock_;
+  fakes::ApiServer server_{{}, clock_};
   Notification known_;
 };
 
 TEST_F(HubCatalogTest, IsPendingUntilTheHubAnswers) {
   FakeHub hub = Hub();
-  HubCatalog catalog("https://hub/", hub, clock_,
+  HubCatalog catalog("https://hub/", hub, server_, clock_,
                      [this](const kube::ObjectKey& family) {
                        EXPECT_EQ(family.name, "demo");
                        known_.Notify();
@@ -113,9 +119,53 @@ TEST_F(HubCatalogTest, IsPendingUntilTheHubAnswers) {
   EXPECT_EQ(Ask(catalog, kCommit).phase, ModelState::Phase::kReady);
 }
 
+TEST_F(HubCatalogTest, ShowsTheTokenThatTheModelNames) {
+  FakeHub hub = Hub();
+  hub.wanted_token = "hf_secret";
+  spec_.model.token_secret = "hub";
+  spec_.model.token_key = "token";
+  ASSERT_TRUE(server_
+                  .Create(kube::kSecret, "models",
+                          {{"metadata", {{"name", "hub"}}},
+                           {"data", {{"token", "aGZfc2VjcmV0Cg=="}}}})
+                  .ok());
+  HubCatalog catalog("https://hub", hub, server_, clock_,
+                     [this](const kube::ObjectKey&) { known_.Notify(); });
+  Ask(catalog);
+  known_.Wait();
+  EXPECT_EQ(Ask(catalog).phase, ModelState::Phase::kReady);
+  EXPECT_TRUE(Ask(catalog).figures.has_value());
+  // Nobody else knows by it.
+  spec_.model.token_secret.clear();
+  EXPECT_EQ(Ask(catalog).phase, ModelState::Phase::kPending);
+}
+
+TEST_F(HubCatalogTest, ATokenThatIsNoneIsSaid) {
+  FakeHub hub = Hub();
+  spec_.model.token_secret = "hub";
+  spec_.model.token_key = "token";
+  for (const auto& [data, what] :
+       std::initializer_list<std::pair<Json, const char*>>{
+           {nullptr, "hub not found"},
+           {{{"other", "eA=="}}, "Secret models/hub has no token"},
+           {{{"token", "YQpiCg=="}}, "token is no token"}}) {
+    (void)server_.Delete(kube::kSecret, {"models", "hub"});
+    if (data.is_object()) {
+      const Json secret = {{"metadata", {{"name", "hub"}}}, {"data", data}};
+      ASSERT_TRUE(server_.Create(kube::kSecret, "models", secret).ok());
+    }
+    Notification known;
+    HubCatalog catalog("https://hub", hub, server_, clock_,
+                       [&](const kube::ObjectKey&) { known.Notify(); });
+    Ask(catalog);
+    known.Wait();
+    EXPECT_THAT(Ask(catalog).message, HasSubstr(what));
+  }
+}
+
 TEST_F(HubCatalogTest, SaysWhyItFailed) {
   FakeHub hub;
-  HubCatalog catalog("https://hub", hub, clock_,
+  HubCatalog catalog("https://hub", hub, server_, clock_,
                      [this](const kube::ObjectKey&) { known_.Notify(); });
   Ask(catalog);
   known_.Wait();
