@@ -174,6 +174,7 @@ class Controller {
     for (runtime::InformerBase* informer : cache_->informers())
       manager_->Add(*informer);
     manager_->Add(*loop_, [this] { return cache_->Families(); });
+    manager_->OnLeading(nullptr, [this] { fleet_->FollowNobody(); });
   }
 
   std::unique_ptr<kube::HttpClient> client_, election_client_;

@@ -119,6 +119,7 @@ class FleetWatcher::Impl : public std::enable_shared_from_this<Impl> {
     });
   }
   void Stop();
+  void FollowNobody();
   void Follow(const kube::ObjectKey& family,
               const std::vector<ConductorAddress>& conductors, bool closely);
   FleetSnapshot Snapshot(const kube::ObjectKey& family) const;
@@ -384,9 +385,7 @@ void FleetWatcher::Impl::Begin(const Beginning& beginning) {
   call->Start();
 }
 
-void FleetWatcher::Impl::Stop() {
-  thread_.request_stop();
-  thread_.join();
+void FleetWatcher::Impl::FollowNobody() {
   std::vector<kube::ObjectKey> families;
   {
     const MutexLock lock(&mutex_);
@@ -394,6 +393,12 @@ void FleetWatcher::Impl::Stop() {
       families.push_back(family);
   }
   for (const kube::ObjectKey& family : families) Follow(family, {}, false);
+}
+
+void FleetWatcher::Impl::Stop() {
+  thread_.request_stop();
+  thread_.join();
+  FollowNobody();
   const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return orphans_.empty();
   };
@@ -417,6 +422,8 @@ void FleetWatcher::Follow(const kube::ObjectKey& family,
                           bool closely) {
   impl_->Follow(family, conductors, closely);
 }
+
+void FleetWatcher::FollowNobody() { impl_->FollowNobody(); }
 
 FleetSnapshot FleetWatcher::Snapshot(const kube::ObjectKey& family) const {
   return impl_->Snapshot(family);

@@ -49,6 +49,8 @@ class FleetWatcher final : public FleetSource {
               const std::vector<ConductorAddress>& conductors,
               bool closely) override;
   FleetSnapshot Snapshot(const kube::ObjectKey& family) const override;
+  // Forgets all families: somebody else leads.
+  void FollowNobody();
 
  private:
   class Impl;

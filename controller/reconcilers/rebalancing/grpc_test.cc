@@ -59,12 +59,13 @@ class Conductor final : public conductor::v1::FleetService::Service {
       is_said = true;
       if (ended.WaitFor(std::chrono::milliseconds(20))) break;
     }
+    if (context->IsCancelled()) left.Notify();
     return grpc::Status::OK;
   }
   std::atomic<bool> is_mute = false;
   std::atomic<uint32_t> calls = 0;
   BoundedQueue<uint32_t> called{64};
-  Notification ended;
+  Notification ended, left;
 };
 
 class Worker final : public worker::v1::WorkerService::Service {
@@ -153,6 +154,15 @@ TEST_F(GrpcTest, WhoIsFollowedNoMoreIsForgotten) {
   ASSERT_TRUE(WaitForWord());
   watcher->Follow(kFamily, {}, true);
   EXPECT_THAT(watcher->Snapshot(kFamily), IsEmpty());
+}
+
+TEST_F(GrpcTest, WhoLeadsNoMoreFollowsNobody) {
+  const auto watcher = Watch();
+  watcher->Follow(kFamily, {{.uid = "c", .host = "127.0.0.1"}}, true);
+  ASSERT_TRUE(WaitForWord());
+  watcher->FollowNobody();
+  EXPECT_THAT(watcher->Snapshot(kFamily), IsEmpty());
+  EXPECT_TRUE(conductor_.left.WaitFor(kPatience));
 }
 
 TEST_F(GrpcTest, ASampleIsOneReport) {
