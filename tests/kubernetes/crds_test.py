@@ -115,6 +115,30 @@ class SchemaTest(unittest.TestCase):
                      for kind in ("prefillpools", "kvcachepools"))
         self.assertEqual(pool, hub)
 
+    def test_every_reason_has_its_line(self):
+        """docs/conditions.md against what the controller's code says."""
+        told = "".join(
+            path.read_text() for folder in ("controller/reconcilers",
+                                            "dataplane/scheduling")
+            for path in sorted((programs.ROOT / folder).rglob("*.cc"))
+            if not path.name.endswith("_test.cc"))
+        kinds = "Ready|Progressing|Degraded|Rebalancing"
+        reasons = {
+            reason for pattern in (
+                rf'"(?:{kinds})",\s+(?:true|false),\s+"(\w+)"',
+                r'return \{"([A-Z]\w+)",', r'\? "([A-Z]\w+)" : "[A-Z]',
+                r'\? "[A-Z]\w+" : "([A-Z]\w+)"',
+                r'\{(?:true|false), "(\w+)"', r'return "([A-Z]\w+)";')
+            for reason in re.findall(pattern, told)}
+        reasons -= {*kinds.split("|"), "None", "Unknown", "True", "False",
+                    "Prefill", "Decode"}
+        page = (programs.ROOT / "docs/conditions.md").read_text()
+        documented = {word for word in re.findall(r"`([A-Z]\w+)`", page)}
+        self.assertGreater(len(reasons), 30)
+        self.assertEqual(reasons - documented, set())
+        self.assertEqual(
+            documented - reasons - {"FlipRole", "ScalePool"}, set())
+
     def test_what_is_made_from_them_is_current(self):
         script = programs.ROOT / "scripts/dev/from_crds.py"
         done = subprocess.run([sys.executable, script, "--check"],
