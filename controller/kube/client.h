@@ -103,7 +103,7 @@ struct CallRecord {
 //   kResourceExhausted   429, after the retries that Retry-After allows
 //   kUnavailable         5xx, no connection
 //   kDeadlineExceeded    no answer in time; the write may have happened
-//   kCancelled           the client is shutting down
+//   kCancelled           its stop token said so; a write that may not be made
 class Client {
  public:
   virtual ~Client() = default;

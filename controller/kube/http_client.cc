@@ -82,23 +82,6 @@ StatusOr<WatchEvent> ParseEvent(std::string_view line,
   return event;
 }
 
-// Ends when either of two tokens says so.
-class EitherStop {
- public:
-  EitherStop(std::stop_token a, std::stop_token b)
-      : on_a_(std::move(a), Forward{this}),
-        on_b_(std::move(b), Forward{this}) {}
-  std::stop_token token() const { return either_.get_token(); }
-
- private:
-  struct Forward {
-    EitherStop* self;
-    void operator()() const { self->either_.request_stop(); }
-  };
-  std::stop_source either_;
-  std::stop_callback<Forward> on_a_, on_b_;
-};
-
 }  // namespace
 
 struct HttpClient::Impl {
@@ -124,7 +107,6 @@ struct HttpClient::Impl {
   const HttpClientOptions options;
   internal::TokenSource tokens;
   std::unique_ptr<HttpPool> pool;
-  std::stop_source shutdown;
 };
 
 StatusOr<HttpAnswer> HttpClient::Impl::Exchange(HttpRequest& request) {
@@ -170,7 +152,6 @@ StatusOr<std::string> HttpClient::Impl::Call(const Attempt& attempt,
 StatusOr<Json> HttpClient::Impl::CallJson(const Attempt& attempt,
                                           HttpRequest request) {
   request.deadline = Deadline();
-  request.stop = shutdown.get_token();
   request.body_bytes_max = options.object_bytes_max;
   ASSIGN_OR_RETURN(const std::string body, Call(attempt, request));
   return internal::ParseJson(body, attempt.ToString());
@@ -201,7 +182,6 @@ Status HttpClient::Impl::Watch(const Attempt& attempt,
                                const WatchOptions& watch,
                                const std::string& path,
                                const std::function<bool(WatchEvent&)>& take) {
-  const EitherStop stop(watch.stop, shutdown.get_token());
   internal::LineSplitter lines(
       options.object_bytes_max, [&](std::string_view line) -> Status {
         ASSIGN_OR_RETURN(WatchEvent event,
@@ -209,7 +189,7 @@ Status HttpClient::Impl::Watch(const Attempt& attempt,
         if (!take(event)) return Status(Code::kCancelled, "ended by its taker");
         return OkStatus();
       });
-  HttpRequest request{.path = path, .stop = stop.token()};
+  HttpRequest request{.path = path, .stop = watch.stop};
   // The server ends it at the timeout; if it does not, we do.
   request.deadline =
       Clock::Monotonic().Now() + watch.timeout + options.deadline;
@@ -232,8 +212,6 @@ StatusOr<std::unique_ptr<HttpClient>> HttpClient::Create(
   return std::unique_ptr<HttpClient>(new HttpClient(std::move(impl)));
 }
 
-void HttpClient::Shutdown() { impl_->shutdown.request_stop(); }
-
 StatusOr<Json> HttpClient::Get(const ResourceType& type, const ObjectKey& key) {
   return impl_->CallJson({"get", type, key.ToString()},
                          {.path = ResourcePath(type, key.space, key.name)});
@@ -243,7 +221,6 @@ StatusOr<std::string> HttpClient::List(const ResourceType& type,
                                        const ListOptions& options,
                                        const std::function<void(Json&)>& take) {
   const Attempt attempt{"list", type, options.space};
-  const EitherStop stop(options.stop, impl_->shutdown.get_token());
   std::string next;
   do {
     std::string path = ResourcePath(type, options.space);
@@ -252,7 +229,7 @@ StatusOr<std::string> HttpClient::List(const ResourceType& type,
       AddQuery(path, "labelSelector", options.label_selector);
     if (!next.empty()) AddQuery(path, "continue", next);
     ASSIGN_OR_RETURN(const Json page,
-                     impl_->ListPage(attempt, path, stop.token(), take));
+                     impl_->ListPage(attempt, path, options.stop, take));
     const auto metadata = page.find("metadata");
     if (metadata == page.end() || !metadata->is_object())
       return DataLoss("{}: a list without metadata", attempt.ToString());

@@ -38,9 +38,6 @@ class HttpClient final : public Client {
   // Calls must have returned.
   ~HttpClient() override;
 
-  // Ends all calls, and later ones at once, with kCancelled. Thread-safe.
-  void Shutdown();
-
   StatusOr<Json> Get(const ResourceType& type, const ObjectKey& key) override;
   StatusOr<std::string> List(const ResourceType& type,
                              const ListOptions& options,

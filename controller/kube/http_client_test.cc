@@ -312,24 +312,6 @@ TEST_F(WatchedForever, EndsAtOnceWhenStopped) {
   stopper.join();
 }
 
-TEST_F(WatchedForever, EndsWhenTheClientShutsDown) {
-  Notification seen;
-  std::thread stopper([&] {
-    seen.Wait();
-    client_->Shutdown();
-  });
-  EXPECT_EQ(client_
-                ->Watch(kPod, {.resource_version = "4"},
-                        [&](WatchEvent&) {
-                          seen.Notify();
-                          return true;
-                        })
-                .code(),
-            Code::kCancelled);
-  stopper.join();
-  EXPECT_EQ(client_->Get(kPod, kKey).status().code(), Code::kCancelled);
-}
-
 TEST_F(WatchedForever, EndsAfterSilence) {
   EXPECT_EQ(
       client_
