@@ -114,7 +114,8 @@ start_simulated_nodes() {
   address=$(hostname -I | awk '{print $1}')
   start kwok - "$bin/kwok" --kubeconfig="$work/admin.conf" \
     --config="$here/simulated_kubelet.yaml" --manage-all-nodes=true \
-    --node-ip="${address:-127.0.0.1}" --server-address="127.0.0.1:$kwok_port"
+    --node-ip="${address:-127.0.0.1}" --node-lease-duration-seconds=40 \
+    --server-address="127.0.0.1:$kwok_port"
   local i
   for ((i = 1; i <= simulated; ++i)); do
     sed "s/NAME/n$i/" "$here/simulated_node.yaml"
