@@ -90,6 +90,18 @@ class ImageTest(unittest.TestCase):
         self.assertRegex(self.said, r"(?m)^archive +\d+\.\d MiB, unpacked ")
         self.assertIn(self.descriptor["digest"], self.said)
 
+    def test_the_sizes_that_are_stated_are_about_right(self):
+        stated = re.findall(r"(?m)^\| `(\w+)` \| ([\d.]+) MiB \| ([\d.]+) MiB",
+                            (IMAGES / "README.md").read_text())
+        self.assertEqual(len(stated), 3)
+        for layer, *sizes in stated:
+            with self.subTest(layer):
+                found = re.search(rf"(?m)^{layer} +([\d.]+) MiB, unpacked +"
+                                  r"([\d.]+) MiB", self.said)
+                for told, size in zip(sizes, found.groups()):
+                    self.assertAlmostEqual(float(told), float(size),
+                                           delta=0.2 * float(size))
+
     def test_both_ways_make_the_same_image(self):
         text = (IMAGES / "Dockerfile").read_text().replace("\\\n", " ")
         final = text[text.index("FROM scratch"):]
