@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <limits>
 #include <tuple>
 
 namespace tidepool::scheduling {
@@ -24,8 +24,20 @@ double Of(const PoolPressure& pressure, WorkerRole role) {
   return role == WorkerRole::kPrefill ? pressure.prefill : pressure.decode;
 }
 
+uint32_t WithinBounds(const PlannerPool& pool, uint32_t replicas) {
+  return std::clamp(replicas, pool.min_replicas,
+                    std::max(pool.min_replicas, pool.max_replicas));
+}
+
 uint64_t Devices(const PlannerPool& pool, uint32_t replicas) {
   return uint64_t{pool.devices_per_replica} * replicas;
+}
+
+const PlannerPool* PoolOf(const FleetView& view,
+                          const PlannerInstance& instance) {
+  const auto pool =
+      std::ranges::find(view.pools, instance.pool, &PlannerPool::name);
+  return pool == view.pools.end() ? nullptr : &*pool;
 }
 
 // `since` is when `holds` became true without a break; nullopt while false.
@@ -92,7 +104,7 @@ class PlannerCore::Impl {
   bool Flip(Turn& turn, WorkerRole to, MoveReason reason);
   bool Grow(Turn& turn, WorkerRole role, MoveReason reason);
   bool ShrinkToWish(Turn& turn, WorkerRole role);
-  bool ReturnLent(Turn& turn);
+  bool ReturnLent(Turn& turn, bool all_cold);
 
   bool StillGrowing(const Turn& turn, size_t index) const;
   bool MayLeave(const Turn& turn, const PlannerInstance& instance) const;
@@ -112,6 +124,7 @@ class PlannerCore::Impl {
   absl::flat_hash_map<std::string, TimePoint> flipping_;
   // Of the last move, or the last turn in which a flip was under way.
   std::optional<TimePoint> last_move_;
+  std::optional<TimePoint> last_turn_;
   // When each pool was last made to grow; at most one entry for each pool.
   absl::flat_hash_map<std::string, TimePoint> grew_;
 };
@@ -119,16 +132,18 @@ class PlannerCore::Impl {
 // ---- Replicas ----
 
 void PlannerCore::Impl::StartFromWishes(Turn& turn) {
+  const bool is_planned = config_.policy != RebalancingPolicy::kOff &&
+                          config_.accelerator_budget.has_value();
   std::vector<MoveReason> reasons;
   for (const PlannerPool& pool : turn.view.pools) {
-    const uint32_t max = std::max(pool.min_replicas, pool.max_replicas);
-    const bool restart = !pool.planned_replicas.has_value() ||
+    const bool restart = !is_planned || !pool.planned_replicas.has_value() ||
                          pool.planned_from != pool.wished_replicas;
     const uint32_t base =
         restart ? pool.wished_replicas : *pool.planned_replicas;
-    turn.planned.push_back(std::clamp(base, pool.min_replicas, max));
-    reasons.push_back(restart ? MoveReason::kWishChanged
-                              : MoveReason::kMinimum);
+    turn.planned.push_back(WithinBounds(pool, base));
+    reasons.push_back(restart || base < pool.wished_replicas
+                          ? MoveReason::kWishChanged
+                          : MoveReason::kMinimum);
   }
   absl::erase_if(grew_, [&](const auto& entry) {
     return std::ranges::find(turn.view.pools, entry.first,
@@ -139,14 +154,15 @@ void PlannerCore::Impl::StartFromWishes(Turn& turn) {
 }
 
 // Takes replicas from the pool that has the most above what it is entitled to
-// until the sum fits. The budget wins over the minimum.
+// until the sum fits. The budget wins over the minimum. What has room goes back
+// to its wish: nothing else would, since only pressure makes pools grow.
 void PlannerCore::Impl::FitBudget(Turn& turn) {
   if (!config_.accelerator_budget.has_value()) return;
   const std::vector<PlannerPool>& pools = turn.view.pools;
+  const uint64_t budget = *config_.accelerator_budget;
   const std::vector<uint32_t> before = turn.planned;
   uint64_t total = PlannedDevices(turn);
-  if (total <= *config_.accelerator_budget) return;
-  while (total > *config_.accelerator_budget) {
+  for (; total > budget; total = PlannedDevices(turn)) {
     size_t victim = pools.size();
     const auto key = [&](size_t i) {
       const uint32_t planned = turn.planned[i];
@@ -160,29 +176,31 @@ void PlannerCore::Impl::FitBudget(Turn& turn) {
     }
     // In one step as far as the victim stays above its minimum.
     const PlannerPool& pool = pools[victim];
-    const uint64_t excess = total - *config_.accelerator_budget;
+    const uint64_t excess = total - budget;
     const uint32_t floor =
         turn.planned[victim] > pool.min_replicas ? pool.min_replicas : 0;
-    const uint64_t wanted =
-        (excess + pool.devices_per_replica - 1) / pool.devices_per_replica;
+    const uint64_t wanted = 1 + (excess - 1) / pool.devices_per_replica;
     const auto step = static_cast<uint32_t>(
         std::min<uint64_t>({wanted, turn.planned[victim] - floor,
                             std::max(1u, turn.planned[victim] / 2)}));
     turn.planned[victim] -= step;
-    total -= Devices(pool, step);
   }
   // What was taken before something larger had to go may fit after all, or a
   // pool would grow into that room and be cut for ever.
-  for (const bool is_minimum : {true, false}) {
-    for (size_t i = 0; i < pools.size(); ++i) {
-      const uint32_t limit =
-          is_minimum ? std::min(before[i], pools[i].min_replicas) : before[i];
-      for (; turn.planned[i] < limit && total + pools[i].devices_per_replica <=
-                                            *config_.accelerator_budget;
-           total += pools[i].devices_per_replica)
-        ++turn.planned[i];
-    }
-  }
+  const auto fill = [&](size_t i, uint32_t limit) {
+    if (turn.planned[i] >= limit) return;
+    const uint64_t devices = pools[i].devices_per_replica;
+    const uint32_t missing = limit - turn.planned[i];
+    const auto more = static_cast<uint32_t>(
+        devices == 0 ? missing
+                     : std::min<uint64_t>(missing, (budget - total) / devices));
+    turn.planned[i] += more;
+    total += more * devices;
+  };
+  for (size_t i = 0; i < pools.size(); ++i) fill(i, pools[i].min_replicas);
+  for (size_t i = 0; i < pools.size(); ++i)
+    fill(i, WithinBounds(pools[i], pools[i].wished_replicas));
+  for (size_t i = 0; i < pools.size(); ++i) fill(i, before[i]);
 }
 
 void PlannerCore::Impl::EmitScales(Turn& turn,
@@ -213,9 +231,12 @@ void PlannerCore::Impl::EmitScales(Turn& turn,
 }
 
 uint64_t PlannerCore::Impl::PlannedDevices(const Turn& turn) const {
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
   uint64_t total = 0;
-  for (size_t i = 0; i < turn.planned.size(); ++i)
-    total += Devices(turn.view.pools[i], turn.planned[i]);
+  for (size_t i = 0; i < turn.planned.size(); ++i) {
+    const uint64_t devices = Devices(turn.view.pools[i], turn.planned[i]);
+    total = devices > kMax - total ? kMax : total + devices;
+  }
   return total;
 }
 
@@ -271,9 +292,8 @@ bool PlannerCore::Impl::MayLeave(const Turn& turn,
       instance.role != instance.planned_role) {
     return false;
   }
-  const auto pool =
-      std::ranges::find(turn.view.pools, instance.pool, &PlannerPool::name);
-  if (pool == turn.view.pools.end()) return false;
+  const PlannerPool* pool = PoolOf(turn.view, instance);
+  if (pool == nullptr) return false;
   if (pool->role != instance.planned_role) return true;  // it goes home
   if (!pool->lendable) return false;
   // The pool keeps its minimum in its own role.
@@ -291,9 +311,8 @@ bool PlannerCore::Impl::Flip(Turn& turn, WorkerRole to, MoveReason reason) {
   if (PressureWithOneLess(turn, from) >= config_.high) return false;
   const PlannerInstance* best = nullptr;
   const auto key = [&](const PlannerInstance& instance) {
-    const auto pool =
-        std::ranges::find(turn.view.pools, instance.pool, &PlannerPool::name);
-    return std::tuple(pool->role != to,  // those that come home first
+    // Those that come home first.
+    return std::tuple(PoolOf(turn.view, instance)->role != to,
                       instance.running_requests + instance.waiting_requests,
                       instance.queued_prefill_tokens,
                       std::string_view(instance.id));
@@ -313,14 +332,18 @@ bool PlannerCore::Impl::Flip(Turn& turn, WorkerRole to, MoveReason reason) {
   return true;
 }
 
-bool PlannerCore::Impl::ReturnLent(Turn& turn) {
+// A role that no pool has any more is left at once.
+bool PlannerCore::Impl::ReturnLent(Turn& turn, bool all_cold) {
   for (const PlannerInstance& instance : turn.view.instances) {
-    const auto pool =
-        std::ranges::find(turn.view.pools, instance.pool, &PlannerPool::name);
-    if (pool == turn.view.pools.end() || pool->role == instance.planned_role)
+    const PlannerPool* pool = PoolOf(turn.view, instance);
+    const WorkerRole role = instance.planned_role;
+    if (pool == nullptr || pool->role == role || !MayLeave(turn, instance))
       continue;
-    if (!MayLeave(turn, instance) ||
-        PressureWithOneLess(turn, instance.planned_role) >= config_.low) {
+    const bool is_wanted =
+        std::ranges::find(turn.view.pools, role, &PlannerPool::role) !=
+        turn.view.pools.end();
+    if (is_wanted &&
+        (!all_cold || PressureWithOneLess(turn, role) >= config_.low)) {
       continue;
     }
     turn.plan.moves.push_back(
@@ -418,6 +441,9 @@ void PlannerCore::Impl::Rebalance(Turn& turn) {
     turn.plan.decide_again = *last_move_ + config_.cooldown;
     return;
   }
+  const bool all_cold =
+      Lasted(prefill_.cold, turn.now) && Lasted(decode_.cold, turn.now);
+  if (ReturnLent(turn, all_cold)) return;
   for (const WorkerRole hot : {WorkerRole::kPrefill, WorkerRole::kDecode}) {
     if (!Lasted(ClockOf(hot).hot, turn.now)) continue;
     const MoveReason reason = hot == WorkerRole::kPrefill
@@ -440,9 +466,6 @@ void PlannerCore::Impl::Rebalance(Turn& turn) {
                         : "no budget is stated to grow within");
     return;
   }
-  const bool all_cold =
-      Lasted(prefill_.cold, turn.now) && Lasted(decode_.cold, turn.now);
-  if (all_cold && ReturnLent(turn)) return;
   for (const WorkerRole role : {WorkerRole::kPrefill, WorkerRole::kDecode}) {
     if (Lasted(ClockOf(role).cold, turn.now) && ShrinkToWish(turn, role))
       return;
@@ -454,6 +477,10 @@ Plan PlannerCore::Impl::Decide(const FleetView& view, TimePoint now) {
   Turn turn{.view = view, .now = now};
   turn.plan.decide_again = now + std::chrono::seconds(1);
   turn.plan.pressure = Pressure(view, config_);
+  // What held then may not have held since.
+  if (last_turn_.has_value() && now - *last_turn_ > config_.statistics_age_max)
+    prefill_ = decode_ = {};
+  last_turn_ = now;
   StartFromWishes(turn);
   GiveUpSlowFlips(turn);
   if (config_.policy == RebalancingPolicy::kOff) {

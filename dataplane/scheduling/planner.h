@@ -70,7 +70,7 @@ struct PlannerInstance {
 
   uint64_t queued_prefill_tokens = 0;
   // Prompt tokens that it computes in a second of prefilling, as measured by
-  // itself; 0: not measured yet.
+  // itself; 0: not measured yet. What cannot be true counts as that.
   double prefill_tokens_per_second = 0;
   uint32_t waiting_requests = 0, running_requests = 0;
   uint32_t max_requests = 0;
@@ -96,10 +96,11 @@ enum class MoveReason {
   kDecodePressure,   // the other way round
   kBothPressed,      // flips cannot help: grow
   kIdle,             // both below `low`: back towards what was wished
-  kWishChanged,      // spec.replicas changed: start again from it
-  kReturnLent,       // pressure is gone: back to its own pool's role
-  kMinimum,          // a role is below its minimum
-  kBudget,           // above the budget: shrink
+  // spec.replicas changed: start again from it; or there is room for it again.
+  kWishChanged,
+  kReturnLent,  // pressure is gone: back to its own pool's role
+  kMinimum,     // a role is below its minimum
+  kBudget,      // above the budget: shrink
   kFlipTimedOut,
 };
 std::string_view NameOf(MoveReason reason);
@@ -143,8 +144,9 @@ struct Plan {
 //
 // Invariants, whatever the view says: Σ over pools of planned replicas ×
 // devices never exceeds the budget because of a move, every plan is within
-// [min, max] (the budget wins over min), no role is flipped below one ready
-// instance, unreachable and pending instances hold up nobody else.
+// [min, max] (the budget wins over min), no role that a pool has is flipped
+// below one ready instance, unreachable and pending instances hold up nobody
+// else.
 class PlannerCore {
  public:
   explicit PlannerCore(PlannerConfig config);

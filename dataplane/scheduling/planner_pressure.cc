@@ -5,10 +5,13 @@
 namespace tidepool::scheduling {
 namespace {
 
+// No device is faster; who says so is not believed, nor counted.
+constexpr double kTokensPerSecondMax = 1e12;
+
 // What the ready instances of one role hold together.
 struct RoleLoad {
   uint32_t ready = 0;
-  uint64_t queued_prefill_tokens = 0;
+  double queued_prefill_tokens = 0;
   uint64_t waiting_requests = 0, running_requests = 0, max_requests = 0;
   uint64_t pages_used = 0, pages_total = 0;
   double speed_sum = 0;  // of those that measured theirs
@@ -16,14 +19,16 @@ struct RoleLoad {
 
   void Add(const PlannerInstance& instance) {
     ++ready;
-    queued_prefill_tokens += instance.queued_prefill_tokens;
+    queued_prefill_tokens +=
+        static_cast<double>(instance.queued_prefill_tokens);
     waiting_requests += instance.waiting_requests;
     running_requests += instance.running_requests;
     max_requests += instance.max_requests;
     pages_total += instance.pages_total;
     pages_used += instance.pages_total -
                   std::min(instance.pages_total, instance.pages_free);
-    if (instance.prefill_tokens_per_second > 0) {
+    if (instance.prefill_tokens_per_second > 0 &&
+        instance.prefill_tokens_per_second < kTokensPerSecondMax) {
       speed_sum += instance.prefill_tokens_per_second;
       ++speeds;
     }
@@ -44,8 +49,8 @@ double PrefillPressure(const RoleLoad& load, const FleetView& view,
           view.waiting_requests -
           std::min(view.waiting_requests, view.waiting_for_decode)) +
       static_cast<double>(load.waiting_requests);
-  const double tokens = static_cast<double>(view.waiting_prompt_tokens +
-                                            load.queued_prefill_tokens);
+  const double tokens = static_cast<double>(view.waiting_prompt_tokens) +
+                        load.queued_prefill_tokens;
   const double slo =
       Seconds(ttft_slo > Duration(0) ? ttft_slo : kDefaultTtftSlo).count();
   double pressure = load.speeds > 0 ? tokens / load.Speed() / slo

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "dataplane/base/random.h"
 
@@ -12,6 +13,7 @@ namespace {
 
 using std::chrono::seconds;
 using testing::ElementsAre;
+using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -155,6 +157,25 @@ TEST(PressureTest, DecodeBearsBothWithoutPrefillPools) {
   EXPECT_DOUBLE_EQ(pressure.decode, 3.0);
 }
 
+TEST(PressureTest, FiguresThatCannotBeTrueHideNoLoad) {
+  Fleet fleet({.ttft_slo = seconds(1)});
+  fleet.AddPool("p", WorkerRole::kPrefill, 3);
+  fleet.AddPool("d", WorkerRole::kDecode, 1);
+  fleet.Load(WorkerRole::kPrefill, 1500, 0);
+  const auto speed = [&](double value) {
+    fleet.view_.instances[0].prefill_tokens_per_second = value;
+    return Pressure(fleet.view_, fleet.config_).prefill;
+  };
+  for (const double absurd : {std::numeric_limits<double>::infinity(),
+                              std::numeric_limits<double>::quiet_NaN(),
+                              std::numeric_limits<double>::max(), -1.0}) {
+    EXPECT_DOUBLE_EQ(speed(absurd), 1.5) << absurd;
+  }
+  fleet.view_.instances[0].queued_prefill_tokens =
+      std::numeric_limits<uint64_t>::max();
+  EXPECT_EQ(speed(1000), kPressureMax);
+}
+
 TEST(PlannerTest, RecordsTheWishFirstAndThenMovesNothing) {
   Fleet fleet(Budget(8));
   fleet.AddPool("p", WorkerRole::kPrefill, 2);
@@ -273,6 +294,50 @@ TEST(PlannerTest, WhatGrewIsNotCutForAReplicaThatDoesNotFitAnyway) {
   EXPECT_THAT(fleet.Run(seconds(1)), IsEmpty());
 }
 
+TEST(PlannerTest, WhatWasCutComesBackWithTheRoomForIt) {
+  Fleet fleet(Budget(8));
+  fleet.AddPool("p", WorkerRole::kPrefill, 4);
+  fleet.AddPool("d", WorkerRole::kDecode, 4);
+  fleet.Run(seconds(1));
+  fleet.planner_.SetConfig(Budget(5));
+  fleet.Run(seconds(1));
+  ASSERT_EQ(*fleet.view_.pools[0].planned_replicas +
+                *fleet.view_.pools[1].planned_replicas,
+            5u);
+  fleet.planner_.SetConfig(Budget(7));
+  EXPECT_THAT(fleet.Run(seconds(1)),
+              testing::Each(Field(&Move::reason, MoveReason::kWishChanged)));
+  fleet.view_.pools[1].wished_replicas = 2;
+  fleet.Run(seconds(1));
+  EXPECT_EQ(fleet.view_.pools[0].planned_replicas, 4u);
+  EXPECT_EQ(fleet.view_.pools[1].planned_replicas, 2u);
+}
+
+TEST(PlannerTest, WithoutRebalancingReplicasFollowTheWish) {
+  Fleet fleet(Budget(8));
+  fleet.AddPool("d", WorkerRole::kDecode, 3);
+  fleet.Run(seconds(1));
+  fleet.view_.pools[0].planned_replicas = 5;  // the planner grew it
+  fleet.planner_.SetConfig(
+      {.policy = RebalancingPolicy::kOff, .accelerator_budget = 8});
+  fleet.Run(seconds(1));
+  EXPECT_EQ(fleet.view_.pools[0].planned_replicas, 3u);
+}
+
+TEST(PlannerTest, ABudgetBeyondTheRangeOfSumsIsKept) {
+  constexpr uint32_t kMany = std::numeric_limits<uint32_t>::max();
+  Fleet fleet(Budget(kMany));
+  for (const char* name : {"a", "b", "c"}) {
+    fleet.view_.pools.push_back({.name = name,
+                                 .wished_replicas = kMany,
+                                 .max_replicas = kMany,
+                                 .devices_per_replica = kMany});
+  }
+  uint64_t replicas = 0;
+  for (const Move& move : fleet.Decide().moves) replicas += move.scale->to;
+  EXPECT_EQ(replicas, 1u);
+}
+
 TEST(PlannerTest, AChangedWishStartsThePlanAgain) {
   Fleet fleet(Budget(8));
   fleet.AddPool("d", WorkerRole::kDecode, 2);
@@ -312,6 +377,34 @@ TEST(PlannerTest, AnUnreachableInstanceHoldsUpNoOther) {
   EXPECT_THAT(fleet.Run(seconds(120)), testing::Not(IsEmpty()));
 }
 
+TEST(PlannerTest, ARoleThatNoPoolHasAnyMoreIsLeft) {
+  Fleet fleet(Budget(6));
+  fleet.AddPool("p", WorkerRole::kPrefill, 1);
+  fleet.AddPool("d", WorkerRole::kDecode, 3);
+  fleet.Run(seconds(1));
+  fleet.view_.instances.back().planned_role = WorkerRole::kPrefill;
+  fleet.view_.instances.back().role = WorkerRole::kPrefill;
+  fleet.view_.pools.erase(fleet.view_.pools.begin());
+  fleet.view_.instances.erase(fleet.view_.instances.begin());
+  fleet.Load(WorkerRole::kDecode, 0, 99);
+  const std::vector<Move> moves = fleet.Run(seconds(30));
+  ASSERT_THAT(moves, SizeIs(1));
+  EXPECT_EQ(moves[0].reason, MoveReason::kReturnLent);
+  EXPECT_EQ(moves[0].flip->to, WorkerRole::kDecode);
+}
+
+TEST(PlannerTest, PressureDoesNotLastWhileNobodyLooks) {
+  Fleet fleet(Budget(4));
+  fleet.AddPool("p", WorkerRole::kPrefill, 2);
+  fleet.AddPool("d", WorkerRole::kDecode, 2);
+  fleet.Run(seconds(1));
+  fleet.Load(WorkerRole::kPrefill, 9000, 0);
+  EXPECT_THAT(fleet.Run(seconds(50)), IsEmpty());
+  fleet.now_ += seconds(600);
+  EXPECT_THAT(fleet.Run(seconds(50)), IsEmpty());
+  EXPECT_THAT(fleet.Run(seconds(20)), SizeIs(1));
+}
+
 TEST(PlannerTest, OldStatisticsMoveNothing) {
   Fleet fleet(Budget(6));
   fleet.AddPool("p", WorkerRole::kPrefill, 3);
@@ -337,6 +430,31 @@ TEST(GrantReplicasTest, GrowthWaitsUntilTheShrunkPodsAreGone) {
   pools[1].observed = 5;
   EXPECT_THAT(GrantReplicas(pools, 16), ElementsAre(2, 6));
   EXPECT_THAT(GrantReplicas(pools, std::nullopt), ElementsAre(2, 6));
+}
+
+// Whatever was planned before, the plan is there after one turn.
+TEST(PlannerTest, PlansFromWishesSettleAtOnce) {
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    Random random(seed);
+    const auto below = [&](uint64_t n) {
+      return static_cast<uint32_t>(random.Below(n));
+    };
+    Fleet fleet(Budget(1 + below(24)));
+    const uint32_t pools = 1 + below(4);
+    for (uint32_t i = 0; i < pools; ++i) {
+      const uint32_t max = 1 + below(10);
+      fleet.AddPool(fmt::format("pool{}", i), WorkerRole::kDecode,
+                    below(max + 3), max, below(max + 1));
+      PlannerPool& pool = fleet.view_.pools.back();
+      pool.devices_per_replica = below(4);
+      if (below(2)) {
+        pool.planned_replicas = below(max + 3);
+        pool.planned_from = below(2) ? pool.wished_replicas : below(12);
+      }
+    }
+    for (const Move& move : fleet.Decide().moves) fleet.CarryOut(move);
+    EXPECT_THAT(fleet.Decide().moves, IsEmpty()) << "seed " << seed;
+  }
 }
 
 // Random fleets, random answers, moves that are carried out or lost: whatever
