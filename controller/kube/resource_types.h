@@ -1,4 +1,4 @@
-// The kinds of objects that the controller reads and writes.
+// The kinds of objects that the controller and its tests read and write.
 #pragma once
 
 #include "controller/kube/client.h"
@@ -11,8 +11,6 @@ inline constexpr ResourceType kSecret{"", "v1", "secrets", "Secret"};
 inline constexpr ResourceType kConfigMap{"", "v1", "configmaps", "ConfigMap"};
 inline constexpr ResourceType kServiceAccount{"", "v1", "serviceaccounts",
                                               "ServiceAccount"};
-inline constexpr ResourceType kPersistentVolumeClaim{
-    "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
 inline constexpr ResourceType kNode{"", "v1", "nodes", "Node", false};
 inline constexpr ResourceType kNamespace{"", "v1", "namespaces", "Namespace",
                                          false};
@@ -29,8 +27,6 @@ inline constexpr ResourceType kIngress{"networking.k8s.io", "v1", "ingresses",
                                        "Ingress"};
 inline constexpr ResourceType kHttpRoute{"gateway.networking.k8s.io", "v1",
                                          "httproutes", "HTTPRoute"};
-inline constexpr ResourceType kEndpointSlice{"discovery.k8s.io", "v1",
-                                             "endpointslices", "EndpointSlice"};
 inline constexpr ResourceType kLease{"coordination.k8s.io", "v1", "leases",
                                      "Lease"};
 inline constexpr ResourceType kEvent{"events.k8s.io", "v1", "events", "Event"};

@@ -27,9 +27,8 @@ std::string TypeId(const ResourceType& type) {
 
 bool HasStatus(const ResourceType& type) {
   static constexpr std::array kWithout = {
-      kube::kSecret,       kube::kConfigMap,     kube::kServiceAccount,
-      kube::kLease,        kube::kEndpointSlice, kube::kEvent,
-      kube::kNetworkPolicy};
+      kube::kSecret, kube::kConfigMap, kube::kServiceAccount,
+      kube::kLease,  kube::kEvent,     kube::kNetworkPolicy};
   return std::ranges::find(kWithout, type) == kWithout.end();
 }
 
