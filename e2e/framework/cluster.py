@@ -4,11 +4,12 @@ import datetime
 import json
 import os
 import pathlib
-import re
 import subprocess
 import typing
 
 import httpx
+
+from .served import Served
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "e2e/cluster"
@@ -36,9 +37,9 @@ GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 class CommandFailed(AssertionError):
     """kubectl, helm or a script said no; `output` is all it printed."""
 
-    def __init__(self, command, output):
+    def __init__(self, command, status, output):
         super().__init__(f"{' '.join(map(str, command))}:\n{output.strip()}")
-        self.output = output
+        self.status, self.output = status, output
 
 
 class AuditedWrite(typing.NamedTuple):
@@ -68,7 +69,7 @@ def run(*command, stdin=None, timeout=60, env=None):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env=env)
     if done.returncode:
-        raise CommandFailed(command, done.stdout)
+        raise CommandFailed(command, done.returncode, done.stdout)
     return done.stdout
 
 
@@ -76,19 +77,21 @@ class Cluster:
     """Reads through `kubectl proxy`, so that any kubeconfig will do and a poll
     costs no process; writes through kubectl, as users do."""
 
-    def __init__(self, kubeconfig, image, work=None):
+    def __init__(self, kubeconfig, image, work=None, reaches_services=False):
         self.kubeconfig = pathlib.Path(kubeconfig)
         self.image = image  # repository:tag, present on every node
         self.work = work  # the folder of `cluster/up`; None elsewhere
+        self.reaches_services = reaches_services or work is not None
         self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
         if work:
             self.environment["PATH"] = f"{work}/bin:{os.environ['PATH']}"
-        self._start_proxy()
+        self._proxy = Served(["kubectl", "proxy", "--port=0"],
+                             self.environment)
+        self._api = httpx.Client(base_url=self._proxy.url, timeout=10)
 
     def close(self):
         self._api.close()
-        self._proxy.kill()
-        self._proxy.wait()
+        self._proxy.close()
 
     # --- reading ---
 
@@ -185,18 +188,6 @@ class Cluster:
         return writes
 
     # --- inside ---
-
-    def _start_proxy(self):
-        self._proxy = subprocess.Popen(
-            ["kubectl", "proxy", "--port=0"], text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=self.environment)
-        line = self._proxy.stdout.readline()
-        served = re.search(r"127\.0\.0\.1:(\d+)", line)
-        if not served:
-            raise CommandFailed(["kubectl", "proxy"], line)
-        self._api = httpx.Client(
-            base_url=f"http://127.0.0.1:{served.group(1)}", timeout=10)
 
     def _path(self, resource, namespace):
         space = f"/namespaces/{namespace}" if namespace else ""

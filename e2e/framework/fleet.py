@@ -1,13 +1,13 @@
 """A fleet of Tidepool: the three manifests, and what became of them."""
 
 import base64
-import re
-import subprocess
+import time
 
 import httpx
 
 from . import load
 from .cluster import condition, pod_is_ready, restarts
+from .served import Served
 from .waiting import eventually
 
 API = "tidepool.dev/v1alpha1"
@@ -63,6 +63,15 @@ class Fleet:
         self.kubectl("scale", f"{resource}/{self.name}-{role}",
                      f"--replicas={replicas}")
 
+    def carried_out(self, role, replicas, timeout):
+        """Seconds until somebody carries out a change asked for now."""
+        begin = time.monotonic()
+        self.scale(role, replicas)
+        eventually("a change to be carried out", lambda: self.cluster.get(
+            "statefulsets", f"{self.name}-{role}", self.namespace
+            )["spec"]["replicas"] == replicas, timeout, interval=0.05)
+        return time.monotonic() - begin
+
     def patch(self, spec):
         """Changes the KVCachePool's spec as `kubectl patch` does."""
         self.spec = merged(self.spec, spec)
@@ -71,8 +80,8 @@ class Fleet:
     def close(self):
         """Ends what runs here for it; the cluster is left alone."""
         if self._forward:
-            self._forward[0].kill()
-            self._forward[0].wait()
+            self._forward.close()
+            self._forward = None
 
     def delete(self, timeout=150):
         self.cluster.kubectl(
@@ -150,10 +159,6 @@ class Fleet:
         return None if ready == replicas == len(pods) else \
             f"{role}: {ready} ready of {len(pods)} pods, {replicas} wanted"
 
-    def events(self):
-        return [(event["reason"], event.get("message", ""))
-                for event in self.cluster.list("events", self.namespace)]
-
     # --- what it serves ---
 
     @property
@@ -166,25 +171,18 @@ class Fleet:
     def url(self):
         """Where this process reaches the conductors' Service."""
         service = f"{self.name}-conductor"
-        if not self.cluster.work:
+        if not self.cluster.reaches_services:
             return self._forwarded(service)
         spec = self.cluster.get("services", service, self.namespace)["spec"]
         return f"http://{spec['clusterIP']}:{spec['ports'][0]['port']}"
 
     def _forwarded(self, service):
-        if self._forward is None or self._forward[0].poll() is not None:
-            process = subprocess.Popen(
+        if self._forward is None or not self._forward.is_running():
+            self.close()
+            self._forward = Served(
                 ["kubectl", "-n", self.namespace, "port-forward",
-                 f"service/{service}", ":80"], text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                env=self.cluster.environment)
-            line = process.stdout.readline()
-            port = re.search(r"127\.0\.0\.1:(\d+)", line)
-            if not port:
-                process.kill()
-                raise AssertionError(f"kubectl port-forward: {line}")
-            self._forward = process, f"http://127.0.0.1:{port.group(1)}"
-        return self._forward[1]
+                 f"service/{service}", ":80"], self.cluster.environment)
+        return self._forward.url
 
     def load(self, clients, body_of):
         return load.Load(self.url, body_of, clients, api_key=self.api_key)

@@ -36,6 +36,9 @@ def options():
                         "KUBECONFIG's cluster have or can pull")
     parser.add_argument("--next-image", help="the same under another tag, for "
                         "upgrades")
+    parser.add_argument("--services-reachable", action="store_true",
+                        help="this machine reaches the Services of "
+                        "KUBECONFIG's cluster; ports are forwarded without")
     parser.add_argument("--work", help="folder of the local cluster; used as "
                         "it is when it is up")
     parser.add_argument("--keep", action="store_true",
@@ -107,14 +110,24 @@ def tell(tier, name, context):
             "figures": figures, "problem": problem}
 
 
+def lacking(name, cluster):
+    """What the story needs and `cluster` has not, or None."""
+    if name in scenarios.LOCAL_ONLY and not cluster.work:
+        return "the local cluster"
+    if name in scenarios.NEED_SERVICES and not cluster.reaches_services:
+        return "--services-reachable: a forwarded port is one conductor's"
+    return None
+
+
 def tell_all(stories, cluster, picked):
     results = []
     context = Context(cluster, BIN, OUT, next_image=picked.next_image)
     try:
         for tier, names in stories.items():
             for name in names:
-                if name in scenarios.LOCAL_ONLY and not cluster.work:
-                    print(f"  {name:18} SKIPPED: needs the local cluster")
+                lacks = lacking(name, cluster)
+                if lacks:
+                    print(f"  {name:18} SKIPPED: needs {lacks}")
                     continue
                 results.append(tell(tier, name, context))
     finally:
@@ -226,7 +239,8 @@ def main():
         if not picked.image:
             sys.exit("e2e/run: --image says which image the nodes of "
                      "KUBECONFIG's cluster run")
-        cluster = Cluster(os.environ["KUBECONFIG"], picked.image)
+        cluster = Cluster(os.environ["KUBECONFIG"], picked.image,
+                          reaches_services=picked.services_reachable)
         passed = on(cluster, stories, picked) and passed
     elif stories:
         passed = with_nodes(stories, picked) and passed

@@ -19,5 +19,8 @@ TIERS = {
 LOCAL_ONLY = {"reconcile", "election", "claim", "kills", "node_lost",
               "api_away", "api_away_long", "network_policy",
               "autoscale", "thousand_pools"}
+# These replace the conductor that a forwarded port leads to, or open more
+# connections than it carries.
+NEED_SERVICES = {"rollout", "drain", "overload"}
 # In all others, a controller that was restarted has crashed.
 KILL_CONTROLLERS = {"kills"}
