@@ -44,6 +44,8 @@ struct PoolState {
   int32_t target = 0;   // replicas wished, or planned
   int32_t surge = 0;    // on top, while a rollout goes on
   int32_t granted = 0;  // what the StatefulSet may have now, surge included
+  // Its new template takes more devices than there is room for yet.
+  bool waits_for_room = false;
   uint32_t borrowed = 0;
 };
 

@@ -37,6 +37,27 @@ class FamilyReconcilerTest : public ::testing::Test {
     return world_.Get(kube::kPod, pod)["spec"]["containers"][0]["image"];
   }
 
+  int DevicesHeld() {
+    int held = 0;
+    for (const std::string& name : world_.Names(kube::kPod)) {
+      const Json pod = world_.Get(kube::kPod, name);
+      const Json devices = pod.value(
+          "/spec/containers/0/resources/limits/nvidia.com~1gpu"_json_pointer,
+          Json("1"));
+      held += std::stoi(devices.get<std::string>());
+    }
+    return held;
+  }
+  // Until nothing changes, with so many devices at most at any moment.
+  void StepWithin(int budget) {
+    int rounds = 0;
+    do {
+      ASSERT_TRUE(world_.Settle());
+      EXPECT_LE(DevicesHeld(), budget);
+      ASSERT_LT(++rounds, 100);
+    } while (world_.StepWorkloads());
+  }
+
   FamilyWorld world_;
 };
 
@@ -342,6 +363,40 @@ TEST_F(FamilyReconcilerTest, AFleetLargerThanItsBudgetWaits) {
   ASSERT_TRUE(world_.Run());
   EXPECT_EQ(world_.Get(kube::kStatefulSet, "demo-decode")["spec"]["replicas"],
             4);
+}
+
+TEST_F(FamilyReconcilerTest, LargerPodsWaitForRoom) {
+  RunDemo(2, 2);
+  world_.PatchSpec(
+      kube::kKVCachePool, "demo",
+      {{"rebalancing", {{"policy", "Off"}, {"acceleratorBudget", 4}}}});
+  world_.PatchSpec(kube::kDecodePool, "demo-decode",
+                   {{"resources", {{"limits", {{"nvidia.com/gpu", "2"}}}}}});
+  ASSERT_TRUE(world_.Run());
+  EXPECT_EQ(Reason(kube::kDecodePool, "demo-decode", "Progressing"),
+            "True WaitingForBudget");
+  EXPECT_EQ(DevicesHeld(), 4);
+  world_.PatchSpec(kube::kPrefillPool, "demo-prefill",
+                   {{"minReplicas", 0}, {"replicas", 0}});
+  StepWithin(4);
+  EXPECT_EQ(DevicesHeld(), 4);
+  EXPECT_EQ(world_.Names(kube::kPod).size(), 2u);
+}
+
+TEST_F(FamilyReconcilerTest, SmallerPodsMakeRoomOnceTheyAreThere) {
+  RunDemo(1, 2);
+  world_.PatchSpec(kube::kDecodePool, "demo-decode",
+                   {{"resources", {{"limits", {{"nvidia.com/gpu", "2"}}}}}});
+  ASSERT_TRUE(world_.Run());
+  world_.PatchSpec(
+      kube::kKVCachePool, "demo",
+      {{"rebalancing", {{"policy", "Off"}, {"acceleratorBudget", 5}}}});
+  world_.PatchSpec(kube::kDecodePool, "demo-decode",
+                   {{"resources", {{"limits", {{"nvidia.com/gpu", "1"}}}}}});
+  world_.PatchSpec(kube::kPrefillPool, "demo-prefill", {{"replicas", 3}});
+  StepWithin(5);
+  EXPECT_EQ(DevicesHeld(), 5);
+  EXPECT_EQ(world_.Names(kube::kPod).size(), 5u);
 }
 
 TEST_F(FamilyReconcilerTest, ANewVersionRollsOnePodAtATime) {

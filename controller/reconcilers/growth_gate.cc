@@ -20,18 +20,15 @@ int32_t Wanted(const std::shared_ptr<const Child>& set) {
 }
 
 bool Grows(const PoolState& pool) {
-  return pool.granted > Wanted(pool.observed->stateful_set);
+  return pool.granted > Wanted(pool.observed->stateful_set) ||
+         (WantsLargerPods(pool) && !pool.waits_for_room &&
+          !pool.spec.rollout.is_paused);
 }
 
-// Of a pod or its template.
-uint64_t DevicesOf(const Json& pod) {
-  const Json containers =
-      pod.value("/spec/containers"_json_pointer, Json::array());
-  ResourcesSpec resources;
-  if (!containers.empty())
-    resources.limits =
-        containers[0].value("/resources/limits"_json_pointer, Json::object());
-  return resources.Devices();
+// It stays as it is.
+void Hold(PoolState& pool, const std::shared_ptr<const Child>& set) {
+  pool.granted = std::min(pool.granted, Wanted(set));
+  pool.waits_for_room = WantsLargerPods(pool);
 }
 
 // Pods that were made for what it was told before may still come.
@@ -52,13 +49,12 @@ Status GrowthGate::Admit(FamilyState& family, FamilyMemory& memory) const {
                        : MakeError(Code::kCancelled, "no longer the leader");
   if (!granted.ok())
     for (PoolState& pool : family.pools)
-      pool.granted =
-          std::min(pool.granted, Wanted(pool.observed->stateful_set));
+      Hold(pool, pool.observed->stateful_set);
   return granted;
 }
 
-Status GrowthGate::Mark(Json set, uint64_t term, Workers& workers,
-                        FamilyMemory& memory) const {
+StatusOr<std::shared_ptr<const Child>> GrowthGate::Mark(
+    Json set, uint64_t term, FamilyMemory& memory) const {
   const uint64_t digest = DigestOf(set);
   const std::string text = std::to_string(term);
   const Json& metadata = set["metadata"];
@@ -74,12 +70,9 @@ Status GrowthGate::Mark(Json set, uint64_t term, Workers& workers,
                     {"annotations", {{kTermAnnotation, text}}}}}}));
   }
   ASSIGN_OR_RETURN(Child child, ToWorkload(set));
-  workers.set = std::make_shared<const Child>(std::move(child));
-  workers.devices_told =
-      DevicesOf(set.value("/spec/template"_json_pointer, Json())) *
-      static_cast<uint64_t>(Wanted(workers.set));
-  memory.NoteMarked(kube::kStatefulSet, digest, workers.set, clock_.Now());
-  return OkStatus();
+  auto marked = std::make_shared<const Child>(std::move(child));
+  memory.NoteMarked(kube::kStatefulSet, digest, marked, clock_.Now());
+  return marked;
 }
 
 StatusOr<GrowthGate::WorkersByPool> GrowthGate::Look(
@@ -97,18 +90,15 @@ StatusOr<GrowthGate::WorkersByPool> GrowthGate::Look(
   for (Json& set : sets) {
     const std::string pool =
         set.value("/metadata/name"_json_pointer, std::string());
-    RETURN_IF_ERROR(Mark(std::move(set), term, there[pool], memory));
+    ASSIGN_OR_RETURN(there[pool].set, Mark(std::move(set), term, memory));
   }
   // After the marks: what is not here by now is made on a leader's word that
   // comes after ours.
   const auto take = [&](Json& object) {
     StatusOr<PodView> pod = ToPodView(object);
-    if (!pod.ok() || pod->finished) return;
-    Workers& of_pool = there[pod->pool];
-    const int ordinal = OrdinalOf(pod->key.name);
-    if (ordinal < 0 || ordinal >= Wanted(of_pool.set))
-      of_pool.devices_leaving += DevicesOf(object);
-    of_pool.pods.push_back(std::make_shared<const PodView>(*std::move(pod)));
+    if (!pod.ok()) return;
+    auto& pods = there[pod->pool].pods;
+    pods.push_back(std::make_shared<const PodView>(*std::move(pod)));
   };
   RETURN_IF_ERROR(client_.List(kube::kPod, workers, take).status());
   return there;
@@ -138,12 +128,11 @@ Status GrowthGate::Grant(FamilyState& family, uint64_t term,
   for (const auto& [name, workers] : there)
     if (budget.has_value())
       *budget -= static_cast<uint32_t>(std::min<uint64_t>(
-          *budget, workers.devices_told + workers.devices_leaving));
+          *budget, HoldingOf(workers.set.get(), workers.pods).devices));
   GrantWithin(budget, holdings, family.pools);
   if (!is_settled)
     for (size_t i = 0; i < of_pools.size(); ++i)
-      family.pools[i].granted =
-          std::min(family.pools[i].granted, Wanted(of_pools[i].set));
+      Hold(family.pools[i], of_pools[i].set);
   return OkStatus();
 }
 

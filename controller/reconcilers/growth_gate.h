@@ -26,9 +26,9 @@ class GrowthGate {
              std::function<std::optional<uint64_t>()> term)
       : client_(client), clock_(clock), term_(std::move(term)) {}
 
-  // Lowers the grants of pools that are to grow to what there is room for,
-  // seen with the API server's own eyes. Asks nobody if no pool is to grow or
-  // no budget is stated.
+  // Lowers the grants of pools that are to grow, or to have larger pods, to
+  // what there is room for, seen with the API server's own eyes. Asks nobody if
+  // nothing is to grow or no budget is stated.
   //
   // Marks the StatefulSets of the family with the leader's term first. All
   // writes to them have the version that was seen as a precondition, so that
@@ -41,8 +41,6 @@ class GrowthGate {
   struct Workers {
     std::shared_ptr<const Child> set;  // may be null
     std::vector<std::shared_ptr<const PodView>> pods;
-    // Of the pods that the StatefulSet is to make, and of those beyond.
-    uint64_t devices_told = 0, devices_leaving = 0;
   };
   using WorkersByPool = std::map<std::string, Workers>;
 
@@ -50,8 +48,8 @@ class GrowthGate {
   // Marks all StatefulSets of the family.
   StatusOr<WorkersByPool> Look(const kube::ObjectKey& family, uint64_t term,
                                FamilyMemory& memory) const;
-  Status Mark(Json set, uint64_t term, Workers& workers,
-              FamilyMemory& memory) const;
+  StatusOr<std::shared_ptr<const Child>> Mark(Json set, uint64_t term,
+                                              FamilyMemory& memory) const;
 
   kube::Client& client_;
   const Clock& clock_;

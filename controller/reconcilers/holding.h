@@ -16,14 +16,19 @@ namespace tidepool::reconcilers {
 // be at once.
 struct Holding {
   uint32_t told = 0, leaving = 0;
+  // That they may take: old pods and new ones may differ.
+  uint64_t devices = 0;
 };
 // `set` may be null.
 Holding HoldingOf(const Child* set,
                   std::span<const std::shared_ptr<const PodView>> pods);
 
-// Sets what each pool's StatefulSet may be told now; `holdings` are in the
-// order of `pools`. Pods that leave count until they are gone, also against
-// their own pool.
+// Whether the pool's next template takes more devices than that it has.
+bool WantsLargerPods(const PoolState& pool);
+
+// Sets what each pool's StatefulSet may be told now, and whether its template
+// has to wait; `holdings` are in the order of `pools`. Pods that leave count
+// until they are gone, also against their own pool.
 void GrantWithin(const std::optional<uint32_t>& budget,
                  std::span<const Holding> holdings,
                  std::vector<PoolState>& pools);

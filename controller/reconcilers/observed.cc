@@ -7,6 +7,7 @@
 #include "controller/kube/resource_types.h"
 #include "controller/reconcilers/names.h"
 #include "controller/reconcilers/plan.h"
+#include "controller/reconcilers/pod_template.h"
 #include "dataplane/base/digest.h"
 
 namespace tidepool::reconcilers {
@@ -61,6 +62,17 @@ bool IsReady(const Json& status) {
     if (At(condition, "type") == "Ready")
       return At(condition, "status") == "True";
   return false;
+}
+
+// Of a pod, or the template of one.
+uint32_t DevicesOf(const Json& pod) {
+  const Json& containers = At(At(pod, "spec"), "containers");
+  ResourcesSpec resources;
+  if (containers.is_array() && !containers.empty())
+    if (const Json& limits = At(At(containers[0], "resources"), "limits");
+        limits.is_object())
+      resources.limits = limits;
+  return resources.Devices();
 }
 
 // What its scheduler says of a pod without a node.
@@ -195,6 +207,7 @@ StatusOr<Child> ToWorkload(const Json& object) {
       .update_revision = TextAt(status, "updateRevision"),
       .template_digest =
           TextAt(At(metadata, "annotations"), kTemplateAnnotation),
+      .devices = DevicesOf(At(At(object, "spec"), "template")),
   });
   return child;
 }
@@ -230,6 +243,7 @@ StatusOr<PodView> ToPodView(const Json& object) {
       .role = TextAt(labels, kRoleLabel),
       .revision = TextAt(labels, kRevisionLabel),
       .ip = TextAt(status, "podIP"),
+      .devices = DevicesOf(object),
       .is_conductor = At(labels, kComponentLabel) == "conductor",
       .ready = IsReady(status),
       .terminating = At(metadata, "deletionTimestamp").is_string(),
@@ -241,6 +255,12 @@ StatusOr<PodView> ToPodView(const Json& object) {
   if (pod.trouble == PodTrouble::kNone) ReadScheduled(status, pod);
   pod.trouble_text = Shortened(std::move(pod.trouble_text), kTroubleBytesMax);
   return pod;
+}
+
+std::string DescribeTrouble(const PodView& pod) {
+  std::string text = fmt::format("{} {}", pod.key.name, NameOf(pod.trouble));
+  if (!pod.trouble_text.empty()) text += ": " + pod.trouble_text;
+  return text;
 }
 
 int OrdinalOf(std::string_view pod) {

@@ -38,6 +38,7 @@ struct WorkloadFigures {
   int32_t replicas = 0, ready = 0, updated = 0, available = 0;
   std::string update_revision;  // StatefulSets
   std::string template_digest;  // kTemplateAnnotation
+  uint32_t devices = 1;         // of each pod of its template
 };
 
 // An object that the controller made.
@@ -76,6 +77,7 @@ struct PodView {
   std::string role;          // label
   std::string revision;      // of its StatefulSet
   std::string ip;
+  uint32_t devices = 1;
   bool is_conductor = false;
   bool ready = false;
   bool terminating = false;
@@ -84,6 +86,8 @@ struct PodView {
   std::string trouble_text;  // in the words of who noticed it, shortened
 };
 StatusOr<PodView> ToPodView(const Json& object);
+// "demo-decode-1 Unschedulable: no node has room".
+std::string DescribeTrouble(const PodView& pod);
 
 // N of "POOL-N"; -1 if it has none.
 int OrdinalOf(std::string_view pod);

@@ -156,8 +156,7 @@ Condition Degraded(const FamilyState& family) {
                         deployment->key.name)};
   for (const auto& pod : family.observed->conductors)
     if (pod->trouble != PodTrouble::kNone && !pod->terminating)
-      return {"Degraded", true, "PodsFailing",
-              fmt::format("{} {}", pod->key.name, NameOf(pod->trouble))};
+      return {"Degraded", true, "PodsFailing", DescribeTrouble(*pod)};
   for (const PoolState& pool : family.pools)
     if (!pool.problems.empty())
       return {

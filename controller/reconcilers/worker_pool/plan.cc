@@ -120,7 +120,8 @@ bool PlanObjects(const FamilyState& family, const PoolState& pool,
   plan.manifests.push_back(std::move(budget));
   Manifest set = WorkerStatefulSet(pool.spec, context, pool.granted);
   const auto& current = pool.observed->stateful_set;
-  const bool is_held = pool.spec.rollout.is_paused && current != nullptr &&
+  const bool is_held = (pool.spec.rollout.is_paused || pool.waits_for_room) &&
+                       current != nullptr &&
                        current->figures->template_digest != TemplateDigest(set);
   if (is_held) {
     ScaleOnly(pool, plan);
@@ -163,11 +164,13 @@ Troubles TroublesOf(const PoolState& pool) {
       ++more;
       continue;
     }
-    named.push_back(fmt::format("{} {}", pod->key.name, NameOf(pod->trouble)));
-    if (named.size() > 1) continue;
-    troubles.first = pod->trouble;
-    if (!pod->trouble_text.empty())
-      named.front() += fmt::format(": {}", pod->trouble_text);
+    if (named.empty()) {
+      troubles.first = pod->trouble;
+      named.push_back(DescribeTrouble(*pod));
+    } else {
+      named.push_back(
+          fmt::format("{} {}", pod->key.name, NameOf(pod->trouble)));
+    }
   }
   if (more > 0) named.push_back(fmt::format("{} more", more));
   troubles.text = fmt::format("{}", fmt::join(named, "; "));
@@ -209,6 +212,11 @@ Condition Progressing(const PoolState& pool, const Obstacle& obstacle,
     return {
         "Progressing", true, "RollingOut",
         fmt::format("{} of {} pods replaced", counts.updated, counts.running)};
+  if (pool.waits_for_room)
+    return {"Progressing", true, "WaitingForBudget",
+            fmt::format("pods of {} devices do not fit the accelerator budget "
+                        "now",
+                        pool.spec.resources.Devices())};
   if (pool.granted < pool.target + pool.surge)
     return {"Progressing", true, "WaitingForBudget",
             fmt::format("{} of {} replicas fit the accelerator budget now",
