@@ -15,7 +15,6 @@ namespace {
 
 constexpr size_t kMovesMax = 10;
 // A budget that was cut is seen by then.
-constexpr Duration kStarvedFor = std::chrono::minutes(2);
 constexpr Duration kCutUnseenFor = std::chrono::seconds(45);
 
 using Loans = std::map<std::string, std::pair<std::string, std::string>>;
@@ -119,13 +118,14 @@ void ControllerAudit::Take(const Watched& watched,
     if (is_gone) {
       pods_.erase(name);
     } else {
-      pods_[name] = pool;
+      pods_[name] = {pool, DevicesOf(object)};
     }
   } else if (*watched.type == kube::kStatefulSet) {
     if (is_gone) {
-      set_replicas_.erase(name);
+      sets_.erase(name);
     } else {
-      set_replicas_[name] = object["spec"]["replicas"].get<int64_t>();
+      sets_[name] = {object["spec"]["replicas"].get<int64_t>(),
+                     DevicesOf(object["spec"]["template"])};
     }
   } else if (*watched.type == kube::kKVCachePool) {
     family_ = is_gone ? Json() : object;
@@ -142,11 +142,10 @@ void ControllerAudit::Take(const Watched& watched,
 void ControllerAudit::TakePool(const kube::ResourceType& type,
                                const Json& object) {
   const std::string name = object["metadata"]["name"];
-  const auto devices = devices_.find(name);
   Pool after{.type = &type,
              .spec = object["spec"],
-             .status = object.value("status", Json::object()),
-             .devices = devices == devices_.end() ? 1 : devices->second};
+             .status = object.value("status", Json::object())};
+  after.devices = DevicesOf({{"spec", {{"containers", {after.spec}}}}});
   const auto before = pools_.find(name);
   if (before != pools_.end()) {
     CountMoves(before->second, after);
@@ -155,15 +154,13 @@ void ControllerAudit::TakePool(const kube::ResourceType& type,
   pools_[name] = std::move(after);
 }
 
-void ControllerAudit::NoteStarved() {
-  if (!budget().has_value()) return;
-  int64_t least = 0;
-  for (const auto& [name, pool] : pools_)
-    least += pool.spec.value("minReplicas", int64_t{1}) * pool.devices;
-  // A budget of a moment ago may be all that the planner knows.
-  int64_t known = *budget();
-  if (!budgets_.empty()) known = std::min(known, budgets_.begin()->first);
-  if (least > known) starved_at_ = queue_.now();
+void ControllerAudit::NoteLeast() {
+  for (const auto& [name, pool] : pools_) {
+    int64_t& least = least_devices_[name];
+    least = std::max(least,
+                     pool.spec.value("minReplicas", int64_t{1}) * pool.devices);
+  }
+  if (budget().has_value()) least_budget_ = std::min(least_budget_, *budget());
 }
 
 // A plan is written on top of the spec it was made from, or not at all.
@@ -174,13 +171,16 @@ void ControllerAudit::CheckPlan(const std::string& name, const Json& before,
        before["plannedReplicas"] == after.status["plannedReplicas"] &&
        before["plannedFromReplicas"] == after.status["plannedFromReplicas"]))
     return;
-  NoteStarved();
+  NoteLeast();
   const auto planned = after.status["plannedReplicas"].get<int64_t>();
   const int64_t min = after.spec.value("minReplicas", int64_t{1});
   const int64_t max = after.spec.value("maxReplicas", int64_t{10'000});
-  const bool is_starved =
-      starved_at_.has_value() && queue_.now() - *starved_at_ < kStarvedFor;
-  if (planned > max || (planned < min && !is_starved))
+  // Watches may be so late, each by itself, that the planner sees no state that
+  // ever was.
+  int64_t needed = 0;
+  for (const auto& [pool, least] : least_devices_) needed += least;
+  const bool may_seem_starved = needed > least_budget_;
+  if (planned > max || (planned < min && !may_seem_starved))
     report_(fmt::format("{}: {} replicas planned, not within {}..{}", name,
                         planned, min, max));
 }
@@ -200,27 +200,26 @@ void ControllerAudit::CountMoves(const Pool& before, const Pool& after) {
 }
 
 int64_t ControllerAudit::held() const {
-  std::map<std::string, int64_t> replicas = set_replicas_;
-  for (const auto& [pod, pool] : pods_) {
-    const auto told = set_replicas_.find(pool);
-    if (told == set_replicas_.end() ||
-        reconcilers::OrdinalOf(pod) >= told->second)
-      ++replicas[pool];
-  }
   int64_t held = 0;
-  for (const auto& [pool, count] : replicas) {
-    const auto devices = devices_.find(pool);
-    held += count * (devices == devices_.end() ? 1 : devices->second);
+  for (const auto& [name, told] : sets_) held += told.replicas * told.devices;
+  for (const auto& [name, pod] : pods_) {
+    const auto told = sets_.find(pod.pool);
+    const bool is_told = told != sets_.end() &&
+                         reconcilers::OrdinalOf(name) < told->second.replicas;
+    held += is_told ? std::max<int64_t>(0, pod.devices - told->second.devices)
+                    : pod.devices;
   }
   return held;
 }
 
 std::string ControllerAudit::Holdings() const {
   std::string text;
-  for (const auto& [name, told] : set_replicas_) {
-    text += fmt::format(" {} told {}, has", name, told);
-    for (const auto& [pod, pool] : pods_)
-      if (pool == name) text += " " + pod;
+  for (const auto& [name, told] : sets_) {
+    text += fmt::format(" {} told {} of {}, has", name, told.replicas,
+                        told.devices);
+    for (const auto& [pod_name, pod] : pods_)
+      if (pod.pool == name)
+        text += fmt::format(" {} of {}", pod_name, pod.devices);
     text += ";";
   }
   return text;
@@ -233,7 +232,7 @@ void ControllerAudit::CheckBudget() {
   std::erase_if(budgets_, [this](const auto& entry) {
     return queue_.now() - entry.second > kCutUnseenFor;
   });
-  NoteStarved();
+  NoteLeast();
   const int64_t now = held();
   // A budget that was cut: what is above it only goes.
   if (now > budgets_.rbegin()->first && now > last_held_)

@@ -34,11 +34,6 @@ class ControllerAudit {
                   Report report);
   ~ControllerAudit();
 
-  // Pools that are made from now on take so many.
-  void SetDevices(const std::string& pool, uint32_t devices) {
-    devices_[pool] = devices;
-  }
-
   // After every write.
   void Check();
   // A call that a controller makes.
@@ -50,8 +45,9 @@ class ControllerAudit {
   // What all pools are to have is more than the budget.
   bool is_starved() const;
   bool is_reactive() const;
-  // Devices of all pods that StatefulSets were told to make, there or not, and
-  // of those beyond that are not gone yet.
+  // Devices of all pods that StatefulSets were told to make, there or not, each
+  // as large as it is or as the one that comes after it, and of those beyond
+  // that are not gone yet.
   int64_t held() const;
 
   // For people: pods and replicas of each pool.
@@ -69,19 +65,26 @@ class ControllerAudit {
   void CheckPlan(const std::string& name, const Json& before,
                  const Pool& after);
   void CountMoves(const Pool& before, const Pool& after);
-  void NoteStarved();
+  void NoteLeast();
   void CheckBudget();
 
   const EventQueue& queue_;
   const Report report_;
   std::vector<std::unique_ptr<Watched>> watched_;
-  std::map<std::string, uint32_t> devices_;
   std::map<std::string, Pool> pools_;
-  std::map<std::string, int64_t> set_replicas_;
-  std::map<std::string, std::string> pods_;  // pool of each
+  struct Told {
+    int64_t replicas = 0, devices = 1;
+  };
+  std::map<std::string, Told> sets_;
+  struct Pod {
+    std::string pool;
+    int64_t devices = 1;
+  };
+  std::map<std::string, Pod> pods_;
   Json family_;
-  // When the minima of all pools last took more than the budget.
-  std::optional<TimePoint> starved_at_;
+  // The most that each pool's minimum ever took, and the smallest budget.
+  std::map<std::string, int64_t> least_devices_;
+  int64_t least_budget_ = INT64_MAX;
   std::map<int64_t, TimePoint> budgets_;  // and when each last was in force
   int64_t last_held_ = 0;
   uint64_t flips_ = 0, scales_ = 0;

@@ -27,17 +27,6 @@ std::string RevisionOf(const Json& workload) {
          Sha256Of(workload["spec"]["template"].dump()).Hex().substr(0, 8);
 }
 
-uint32_t DevicesOf(const Json& pod) {
-  for (const Json& container : pod["spec"]["containers"]) {
-    const Json limits = container.value("resources", Json::object())
-                            .value("limits", Json::object());
-    if (limits.contains("nvidia.com/gpu"))
-      return static_cast<uint32_t>(
-          std::stoul(limits["nvidia.com/gpu"].get<std::string>()));
-  }
-  return 1;
-}
-
 std::unique_ptr<fakes::ApiServer::Stream> WatchOf(fakes::ApiServer& server,
                                                   const ResourceType& type) {
   auto stream = server.OpenWatch(
@@ -67,6 +56,17 @@ void Keep(std::map<std::string, Json>& objects, const kube::WatchEvent& event) {
 }
 
 }  // namespace
+
+uint32_t DevicesOf(const Json& pod) {
+  for (const Json& container : pod["spec"]["containers"]) {
+    const Json limits = container.value("resources", Json::object())
+                            .value("limits", Json::object());
+    if (limits.contains("nvidia.com/gpu"))
+      return static_cast<uint32_t>(
+          std::stoul(limits["nvidia.com/gpu"].get<std::string>()));
+  }
+  return 1;
+}
 
 ControllerCluster::ControllerCluster(fakes::ApiServer& server,
                                      EventQueue& queue, uint64_t seed,

@@ -23,6 +23,9 @@ using scheduling::WorkerRole;
 
 inline constexpr char kModelSpace[] = "models";
 
+// Of a pod, or the template of one.
+uint32_t DevicesOf(const Json& pod);
+
 struct RoleEpoch {
   uint64_t term = 0, sequence = 0;
   auto operator<=>(const RoleEpoch&) const = default;

@@ -99,7 +99,6 @@ void ControllerScenario::DrawPool(bool is_prefill, const std::string& name) {
                 .replicas = 1 + static_cast<int64_t>(random_.Below(3))};
   pool.min = random_.Chance(0.2) ? 0 : 1;
   pool.max = pool.replicas + static_cast<int64_t>(random_.Below(4));
-  audit_->SetDevices(name, pool.devices);
   MakePool(pool);
   pools_.push_back(std::move(pool));
 }
@@ -212,7 +211,7 @@ void ControllerScenario::FaultOfApi(Slot& slot) {
       if (slot.process.get() == was && was != nullptr) act(*was);
     });
   };
-  switch (random_.Below(7)) {
+  switch (random_.Below(8)) {
     case 0: {
       const fakes::FaultRates rates{.write_lost = 0.3 * random_.Unit(),
                                     .answer_lost = 0.3 * random_.Unit(),
@@ -363,6 +362,15 @@ void ControllerScenario::DeletePool(PoolPlan& pool) {
   queue_.In(Draw(0.5, 60), [this, &pool] { MakePool(pool); });
 }
 
+void ControllerScenario::ResizePods(const PoolPlan& pool) {
+  const Json limits = {{"nvidia.com/gpu", std::to_string(pool.devices)}};
+  CHECK(server_
+            .Patch(pool.is_prefill ? kube::kPrefillPool : kube::kDecodePool,
+                   {kModelSpace, pool.name}, kube::PatchType::kMerge,
+                   {{"spec", {{"resources", {{"limits", limits}}}}}})
+            .ok());
+}
+
 void ControllerScenario::WishOfPool(PoolPlan& pool) {
   if (pool.is_deleted) return;
   switch (random_.Below(7)) {
@@ -381,6 +389,9 @@ void ControllerScenario::WishOfPool(PoolPlan& pool) {
       return WritePool(pool);
     case 4:
       return DeletePool(pool);
+    case 5:
+      pool.devices = 3 - pool.devices;
+      return ResizePods(pool);
     default: {
       const kube::ResourceType& type =
           pool.is_prefill ? kube::kPrefillPool : kube::kDecodePool;
@@ -431,6 +442,11 @@ std::string ControllerScenario::NotConverged(
   if (told > target || (told < target && !audit_->is_starved()))
     return fmt::format("{}: {} replicas planned, {} in the StatefulSet", name,
                        target, told);
+  const bool is_newest =
+      DevicesOf(set->second["spec"]["template"]) == pool.devices;
+  if (!is_newest && !audit_->is_starved())
+    return name + " has an outdated template";
+  const std::string revision = set->second["status"]["updateRevision"];
   std::map<std::string, std::string> lent;
   for (const Json& loan : status.value("lent", Json::array())) {
     if (loan["phase"] != "Lent")
@@ -443,6 +459,7 @@ std::string ControllerScenario::NotConverged(
     if (pod.owner != name) continue;
     ++pods;
     if (pod.terminating) return pod_name + " is terminating";
+    if (pod.revision != revision) return pod_name + " is outdated";
     const auto loan = lent.find(pod.uid);
     WorkerRole role = pod.own_role;
     if (loan != lent.end())

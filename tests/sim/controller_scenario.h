@@ -83,6 +83,7 @@ class ControllerScenario {
   void WishOfFamily();
   void WishOfPool(PoolPlan& pool);
   void DeletePool(PoolPlan& pool);
+  void ResizePods(const PoolPlan& pool);
   void ShiftLoad();
   void PatchFamily(Json spec);
   void WritePool(const PoolPlan& pool);
