@@ -8,6 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "controller/kube/small_file.h"
+#include "controller/kube/token_source.h"
 
 namespace tidepool::kube {
 namespace {
@@ -111,6 +112,8 @@ Status Reader::ReadUser(const YAML::Node& user, ClientConfig& config) const {
           "token file",
           field);
   config.token = Text(user, "token");
+  if (!internal::IsBearerToken(config.token))
+    return Bad("`user.token` is no bearer token");
   if (const std::string file = Text(user, "tokenFile"); !file.empty())
     config.token_file = Beside(file);
   ASSIGN_OR_RETURN(config.client_certificate_pem,

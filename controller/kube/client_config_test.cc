@@ -110,6 +110,7 @@ TEST_F(ClientConfigTest, RefusesByNameWhatItCannotDo) {
   ExpectBad(Load("auth-provider: {name: gcp}"), "`user.auth-provider`");
   ExpectBad(Load("username: me, password: secret"), "`user.username`");
   ExpectBad(Load("as: somebody"), "`user.as`");
+  ExpectBad(Load(R"(token: "x\r\nHost: other")"), "`user.token`");
   ExpectBad(Load("client-key-data: a2V5"), "need each other");
   ExpectBad(Load("client-key-data: '?'"), "`client-key-data` is no base64");
   ExpectBad(Load("token: t", "insecure-skip-tls-verify: maybe"),

@@ -1,5 +1,7 @@
 #include "controller/kube/token_source.h"
 
+#include <algorithm>
+
 #include "controller/kube/small_file.h"
 #include "dataplane/base/log.h"
 
@@ -11,14 +13,16 @@ constexpr size_t kTokenBytesMax = 64 << 10;
 
 }  // namespace
 
+bool IsBearerToken(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
+}
+
 Status TokenSource::Read(TimePoint now) {
   ASSIGN_OR_RETURN(std::string text, ReadSmallFile(path_, kTokenBytesMax));
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r'))
     text.pop_back();
-  // Anything else could end the header that carries it.
-  for (const char c : text)
-    if (c <= ' ' || c > '~')
-      return InvalidArgument("token file `{}`: no bearer token", path_);
+  if (!IsBearerToken(text))
+    return InvalidArgument("token file `{}`: no bearer token", path_);
   if (text.empty()) return InvalidArgument("token file `{}`: empty", path_);
   current_ = std::move(text);
   read_at_ = now;

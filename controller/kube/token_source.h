@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "controller/kube/client_config.h"
 #include "dataplane/base/clock.h"
@@ -8,6 +9,9 @@
 #include "dataplane/base/status.h"
 
 namespace tidepool::kube::internal {
+
+// Nothing in it could end the header that carries it.
+bool IsBearerToken(std::string_view text);
 
 // The bearer token, read again as its file changes. Thread-safe.
 class TokenSource {
