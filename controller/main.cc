@@ -201,13 +201,12 @@ StatusOr<int> RunCheckInstall(const ControllerOptions& options) {
                    kube::HttpClient::Create(config));
   ASSIGN_OR_RETURN(
       const std::vector<std::string> lines,
-      CheckInstall(
-          *client,
-          {.space = options.watch_namespace,
-           .lease = LeaseOf(options, FindPlace(config)),
-           .pause = [] {
-             std::this_thread::sleep_for(std::chrono::milliseconds(500));
-           }}));
+      CheckInstall(*client, {.space = options.watch_namespace,
+                             .lease = LeaseOf(options, FindPlace(config)),
+                             .pause = [] {
+                               std::this_thread::sleep_for(
+                                   std::chrono::milliseconds(500));
+                             }}));
   for (const std::string& line : lines) fmt::print("{}\n", line);
   return 0;
 }
