@@ -8,6 +8,7 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 script=e2e/cluster/$(basename "$0")
 
+readonly no_nodes_here=77  # exit status
 say() { echo "$script: $*" >&2; }
 die() { say "$@"; exit 1; }
 
@@ -29,7 +30,8 @@ need_cluster() {
 can_make_nodes() {
   local missing=() program
   ((EUID == 0)) || { echo "needs root (namespaces, mounts, cgroups)"; return 1; }
-  for program in containerd runc nft conntrack ip openssl nsenter unshare gcc; do
+  for program in containerd ctr runc nft conntrack ip openssl nsenter unshare \
+    gcc curl python3; do
     command -v "$program" >/dev/null || missing+=("$program")
   done
   [[ -x /usr/lib/cni/ptp ]] || missing+=(containernetworking-plugins)

@@ -7,6 +7,7 @@ which is all traffic of pods. As with most network plugins, nodes themselves
 (probes, and scenarios, which run on node 1) are let through. IPv4 only.
 """
 
+import http.client
 import ipaddress
 import json
 import pathlib
@@ -179,7 +180,9 @@ def main():
                 enforced = script
                 print(f"enforced {script.count('chain ') - 1} chains",
                       flush=True)
-        except (OSError, subprocess.SubprocessError) as error:
+        # ValueError and HTTPException: an answer that was cut off.
+        except (OSError, ValueError, http.client.HTTPException,
+                subprocess.SubprocessError) as error:
             print(f"not this time: {error}", flush=True)
         time.sleep(TICK_SECONDS)
 

@@ -4,7 +4,10 @@ import pathlib
 import shutil
 import subprocess
 
+from .cluster import pod_is_ready, restarts
+
 LOG_BYTES_MAX = 4 << 20
+PODS_MAX = 50
 
 
 def collect(cluster, folder):
@@ -34,7 +37,9 @@ def collect(cluster, folder):
     except Exception as error:  # the API server may be what is broken
         (folder / "pods.txt").write_text(f"no list of pods: {error}")
         pods = []
-    for pod in pods:
+    # Those that are not well first.
+    pods.sort(key=lambda pod: pod_is_ready(pod) and not restarts(pod))
+    for pod in pods[:PODS_MAX]:
         space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         save(f"{space}.{name}.describe.txt", "kubectl", "-n", space,
              "describe", "pod", name)
@@ -42,5 +47,8 @@ def collect(cluster, folder):
             save(f"{space}.{name}.{suffix}", "kubectl", "-n", space, "logs",
                  name, "--all-containers", "--timestamps", *flags)
     if cluster.work:
-        shutil.copytree(pathlib.Path(cluster.work) / "log", folder / "cluster",
-                        dirs_exist_ok=True)
+        try:
+            shutil.copytree(pathlib.Path(cluster.work) / "log",
+                            folder / "cluster", dirs_exist_ok=True)
+        except OSError as error:  # of files that come and go
+            (folder / "cluster.txt").write_text(f"{error}")

@@ -30,19 +30,27 @@ class Context:
         shutil.rmtree(self.out / story, ignore_errors=True)
 
     def end(self):
-        """Takes away what the story made."""
-        for fleet in self._fleets:
-            fleet.close()
-        for namespace in self._namespaces:
-            # Fleets first: a namespace waits for half of the longest grace
-            # period among its pods, however soon they end.
-            if self.cluster.get("customresourcedefinitions",
-                                "kvcachepools.tidepool.dev"):
-                self.cluster.kubectl("-n", namespace, "delete", "kvp,pfp,dcp",
-                                     "--all", "--wait=false")
-            self.cluster.kubectl("delete", "namespace", namespace,
-                                 "--wait=false")
+        """Takes away what the story made; raises when something stayed."""
+        fleets, namespaces = self._fleets, self._namespaces
         self._fleets, self._namespaces = [], []
+        for fleet in fleets:
+            fleet.close()
+        problems = []
+        for namespace in namespaces:
+            try:
+                self._remove(namespace)
+            except Exception as error:  # the others are to go all the same
+                problems.append(f"{namespace}: {error}")
+        assert not problems, "\n".join(problems)
+
+    def _remove(self, namespace):
+        # Fleets first: a namespace waits for half of the longest grace period
+        # among its pods, however soon they end.
+        if self.cluster.get("customresourcedefinitions",
+                            "kvcachepools.tidepool.dev"):
+            self.cluster.kubectl("-n", namespace, "delete", "kvp,pfp,dcp",
+                                 "--all", "--wait=false")
+        self.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
     def close(self):
         self.oracle.close()

@@ -22,7 +22,8 @@ def install_rights(context):
 
 def write_kubeconfig(cluster, path):
     """The administrator's, with the account's token in place of the key."""
-    token = cluster.kubectl("-n", SYSTEM, "create", "token", ACCOUNT).strip()
+    token = cluster.kubectl("-n", SYSTEM, "create", "token", ACCOUNT,
+                            "--duration=4h").strip()
     admin = cluster.kubeconfig.read_text()
     path.write_text(re.sub(r"user: \{client-certificate.*\}",
                            f"user: {{token: {token}}}", admin))
@@ -52,7 +53,7 @@ class ControllerProcess:
         try:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.kill()
             raise AssertionError(f"the controller did not end: {self.log}")
 
     @property

@@ -34,17 +34,22 @@ class ExternalMetrics:
     def __enter__(self):
         threading.Thread(target=self._server.serve_forever,
                          daemon=True).start()
-        self._cluster.apply(*manifests())
-        self._cluster.kubectl("wait", "--for=condition=Available",
-                              "apiservice/v1beta1.external.metrics.k8s.io",
-                              "--timeout=30s")
+        try:
+            self._cluster.apply(*manifests())
+            self._cluster.kubectl("wait", "--for=condition=Available",
+                                  "apiservice/v1beta1.external.metrics.k8s.io",
+                                  "--timeout=30s")
+        except BaseException:
+            # While an APIService does not answer, no namespace can end.
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
-        self._cluster.kubectl("delete", "apiservice",
+        self._cluster.kubectl("delete", "--ignore-not-found", "apiservice",
                               "v1beta1.external.metrics.k8s.io")
-        self._cluster.kubectl("-n", SPACE, "delete", "service,endpointslice",
-                              SERVICE)
+        self._cluster.kubectl("-n", SPACE, "delete", "--ignore-not-found",
+                              "service,endpointslice", SERVICE)
         self._server.shutdown()
         self._server.server_close()
 

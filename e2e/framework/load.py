@@ -5,7 +5,6 @@ import asyncio
 import dataclasses
 import json
 import threading
-import time
 
 import httpx
 
@@ -21,8 +20,6 @@ class Stream:
     done: bool = False  # [DONE] was seen
     problem: str | None = None  # a broken connection or an error event
     retry_after: str | None = None
-    started: float = 0.0
-    token_times: list = dataclasses.field(default_factory=list)
 
     @property
     def complete(self):
@@ -32,11 +29,7 @@ class Stream:
     @property
     def rejected(self):
         """Refused before any work, saying when to come again."""
-        return self.status in (429, 503) and self.retry_after is not None
-
-    @property
-    def ttft(self):
-        return self.token_times[0] - self.started
+        return self.status == 429 and int(self.retry_after or 0) > 0
 
     def __str__(self):
         seen = (f"HTTP {self.status}, {len(self.tokens)} tokens, "
@@ -44,9 +37,8 @@ class Stream:
         return f"{seen}: {self.problem}" if self.problem else seen
 
 
-async def open_stream(client, url, body, stream, on_token=None):
+async def open_stream(client, url, body, stream):
     """Fills `stream` with what one streamed completion brings."""
-    stream.started = time.monotonic()
     try:
         async with client.stream(
                 "POST", f"{url}/v1/completions",
@@ -59,9 +51,7 @@ async def open_stream(client, url, body, stream, on_token=None):
                 return
             async for line in answer.aiter_lines():
                 take_line(line, stream)
-                if on_token:
-                    on_token(stream)
-    except httpx.HTTPError as error:
+    except Exception as error:  # also answers that are no JSON
         stream.problem = f"{type(error).__name__}: {error}"
     if not stream.done and stream.problem is None:
         stream.problem = "the stream ended without [DONE]"
@@ -79,9 +69,7 @@ def take_line(line, stream):
         stream.problem = f"error event: {event['error']}"
         return
     for choice in event["choices"]:
-        tokens = choice.get("token_ids") or []
-        stream.tokens += tokens
-        stream.token_times += [time.monotonic()] * len(tokens)
+        stream.tokens += choice.get("token_ids") or []
         stream.text += choice.get("text") or ""
         stream.finish = choice.get("finish_reason") or stream.finish
 
@@ -185,8 +173,3 @@ class ExactLoad(Load):
                 raise AssertionError(
                     f"other tokens for {stream.prompt!r}: {stream.tokens}, "
                     f"expected {wanted}")
-
-
-def percentile(values, percent):
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]

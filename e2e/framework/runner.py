@@ -2,10 +2,13 @@
 the other, and keeps what is needed to understand those that fail."""
 
 import argparse
+import contextlib
+import fcntl
 import importlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +25,7 @@ OUT = ROOT / "build/e2e"
 BIN = pathlib.Path(os.environ.get("TIDEPOOL_BIN", ROOT / "build/release/bin"))
 CONTROL_PLANES = {"fast": ["--control-plane-only"],
                   "scale": ["--simulated-nodes", "12"]}
+NO_NODES_HERE = 77  # the status of `cluster/up` where none can be made
 STORY_SECONDS_MAX = {"fast": 180, "core": 300, "full": 3600,
                      "scale": 7200}
 
@@ -65,8 +69,8 @@ def chosen(picked):
             for tier in tiers}
 
 
-class StoryTimeout(AssertionError):
-    pass
+class StoryTimeout(BaseException):
+    """No Exception: whoever waits for something would take it for "not yet"."""
 
 
 def limited(seconds, story, context):
@@ -82,24 +86,33 @@ def limited(seconds, story, context):
         signal.signal(signal.SIGALRM, before)
 
 
+def clean_up(context):
+    """What stayed of a story, or None."""
+    try:
+        context.end()
+    except Exception as error:
+        return f"cleaning up: {type(error).__name__}: {error}"
+
+
 def tell(tier, name, context):
     """Runs one story; its result as a row."""
     begin = time.monotonic()
     problem = figures = None
-    context.begin(name)
     try:
+        context.begin(name)
         story = importlib.import_module(f"scenarios.{name}")
         before = context.controller_restarts()
         figures = limited(STORY_SECONDS_MAX[tier], story.run, context)
         if name not in scenarios.KILL_CONTROLLERS:
             context.expect_no_crash(before)
-    except Exception as error:  # a story's failure, told below
+    except (Exception, StoryTimeout) as error:  # its failure, told below
         problem = f"{type(error).__name__}: {error}"
         (OUT / name).mkdir(parents=True, exist_ok=True)
         (OUT / name / "failure.txt").write_text(traceback.format_exc())
         collect.collect(context.cluster, OUT / name)
     finally:
-        context.end()
+        stayed = clean_up(context)
+    problem = problem or stayed
     seconds = time.monotonic() - begin
     print(f"  {name:18} {'FAILED' if problem else 'ok':6} {seconds:6.1f} s"
           f"  {figures or ''}")
@@ -110,12 +123,15 @@ def tell(tier, name, context):
             "figures": figures, "problem": problem}
 
 
-def lacking(name, cluster):
-    """What the story needs and `cluster` has not, or None."""
+def lacking(name, context):
+    """What the story needs and is not there, or None."""
+    cluster = context.cluster
     if name in scenarios.LOCAL_ONLY and not cluster.work:
         return "the local cluster"
     if name in scenarios.NEED_SERVICES and not cluster.reaches_services:
         return "--services-reachable: a forwarded port is one conductor's"
+    if name in scenarios.NEED_NEXT_IMAGE and not context.next_image:
+        return "--next-image"
     return None
 
 
@@ -125,7 +141,7 @@ def tell_all(stories, cluster, picked):
     try:
         for tier, names in stories.items():
             for name in names:
-                lacks = lacking(name, cluster)
+                lacks = lacking(name, context)
                 if lacks:
                     print(f"  {name:18} SKIPPED: needs {lacks}")
                     continue
@@ -144,18 +160,46 @@ def report(results, name):
     return not failed
 
 
+@contextlib.contextmanager
+def held(work):
+    """Keeps other runs out of a cluster's folder: for as long as a process of
+    this one has the lock, killed or not. BlockingIOError when another has."""
+    work.mkdir(parents=True, exist_ok=True)
+    lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def take_down(work):
+    run(SCRIPTS / "down", work, timeout=120)
+
+
+def sweep(pattern, folder):
+    """Takes down control planes whose runs were killed."""
+    for work in folder.glob(pattern):
+        with contextlib.suppress(OSError, CommandFailed), held(work):
+            take_down(work)
+            shutil.rmtree(work)
+
+
 def with_control_plane(tier, names, picked):
     """An API server on loopback, no root: alone, or with simulated nodes."""
-    work = pathlib.Path(picked.work or default_work()).with_name(
-        f"tidepool-{tier[0]}{os.getpid()}")
+    home = pathlib.Path(picked.work or default_work())
+    sweep(f"{home.name}-{tier}-*", home.parent)
+    work = home.with_name(f"{home.name}-{tier}-{os.getpid()}")
     print(f"e2e {tier}: bringing up a control plane", flush=True)
-    run(SCRIPTS / "up", *CONTROL_PLANES[tier], work, timeout=1800)
-    cluster = Cluster(work / "admin.conf", image=None, work=str(work))
-    try:
-        return report(tell_all({tier: names}, cluster, picked), tier)
-    finally:
-        cluster.close()
-        run(SCRIPTS / "down", work)
+    with held(work):
+        try:
+            run(SCRIPTS / "up", *CONTROL_PLANES[tier], work, timeout=1800)
+            passed = on(Cluster(work / "admin.conf", None, str(work)),
+                        {tier: names}, picked)
+        finally:
+            take_down(work)
+        shutil.rmtree(work)  # its logs: those of failures are kept elsewhere
+    return passed
 
 
 def default_work():
@@ -170,7 +214,7 @@ def load_images(work):
     version = run(BIN / "tidepool", "--version").split()[-1]
     names = []
     for tag in (version, f"{version}-next"):
-        archive = OUT / "image.tar"
+        archive = OUT / f"image-{os.getpid()}.tar"
         run(ROOT / "images/build-oci", "--bin", BIN, "--uncompressed",
             "--version", tag, archive, timeout=300)
         run(SCRIPTS / "load", work, archive, timeout=300)
@@ -179,24 +223,47 @@ def load_images(work):
     return names
 
 
+def is_up(work):
+    """Whether the folder has a cluster that answers, and no killed run's."""
+    if not (work / "nodes").exists() or (work / "of-a-run").exists():
+        return False
+    with contextlib.suppress(CommandFailed, subprocess.TimeoutExpired):
+        run(SCRIPTS / "in", work, "kubectl", "get", "nodes", timeout=20)
+        return True
+    return False
+
+
+def bring_up(work, picked):
+    """Two nodes, unless they are up."""
+    is_needed = not is_up(work)
+    if is_needed:
+        take_down(work)
+    # Whoever finds this and no lock finds what a killed run left.
+    if picked.keep:
+        (work / "of-a-run").unlink(missing_ok=True)
+    else:
+        (work / "of-a-run").touch()
+    if is_needed:
+        print(run(SCRIPTS / "up", work, timeout=1800).strip(), flush=True)
+
+
 def with_nodes(stories, picked):
     """Two nodes on this machine; the stories run inside the network of the
     first, where pods and Services answer."""
-    work = picked.work or default_work()
-    name = "+".join(stories)
-    if not pathlib.Path(work, "nodes").exists():
-        print(f"e2e {name}: bringing up two nodes", flush=True)
-        try:
-            print(run(SCRIPTS / "up", work, timeout=1800).strip())
-        except CommandFailed as error:
-            subprocess.run([SCRIPTS / "down", work])
-            if not picked.may_skip or "needs" not in error.output and \
-                    "may not" not in error.output:
-                raise
-            print(f"\nSKIPPED, NOTHING TESTED: e2e {name}: "
-                  f"{error.output.strip()}\n")
-            return True
+    work = pathlib.Path(picked.work or default_work())
     try:
+        with held(work) as lock:
+            return with_nodes_of(work, lock, stories, picked)
+    except BlockingIOError:
+        sys.exit(f"e2e/run: another run has the cluster in {work}; --work "
+                 "names another folder")
+
+
+def with_nodes_of(work, lock, stories, picked):
+    name = "+".join(stories)
+    print(f"e2e {name}: bringing up two nodes", flush=True)
+    try:
+        bring_up(work, picked)
         begin = time.monotonic()
         image, next_image = load_images(work)
         print(f"e2e {name}: images in the nodes after "
@@ -205,11 +272,18 @@ def with_nodes(stories, picked):
         tiers = [flag for tier in stories for flag in ("--tier", tier)]
         return subprocess.run(
             [SCRIPTS / "in", work, sys.executable, "-m", "framework.runner",
-             "--inside", "--work", work, "--image", image, "--next-image",
-             next_image, *tiers, *names]).returncode == 0
+             "--inside", "--work", str(work), "--image", image, "--next-image",
+             next_image, *tiers, *names],
+            pass_fds=[lock]).returncode == 0
+    except CommandFailed as error:
+        if not picked.may_skip or error.status != NO_NODES_HERE:
+            raise
+        print(f"\nSKIPPED, NOTHING TESTED: e2e {name}: "
+              f"{error.output.strip()}\n")
+        return True
     finally:
         if not picked.keep:
-            run(SCRIPTS / "down", work, timeout=120)
+            take_down(work)
 
 
 def on(cluster, stories, picked):
@@ -221,6 +295,8 @@ def on(cluster, stories, picked):
 
 def main():
     picked = options()
+    # What was begun is taken away then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     stories = chosen(picked)
     if picked.list:
         for tier, names in stories.items():
@@ -232,13 +308,14 @@ def main():
         return 0 if on(cluster, stories, picked) else 1
     bare = {tier: stories.pop(tier, []) for tier in CONTROL_PLANES}
     stories = {tier: names for tier, names in stories.items() if names}
+    is_foreign = stories and "KUBECONFIG" in os.environ
+    if is_foreign and not picked.image:
+        sys.exit("e2e/run: --image says which image the nodes of KUBECONFIG's "
+                 "cluster run")
     for tier, names in bare.items():
         if names:
             passed = with_control_plane(tier, names, picked) and passed
-    if stories and "KUBECONFIG" in os.environ:
-        if not picked.image:
-            sys.exit("e2e/run: --image says which image the nodes of "
-                     "KUBECONFIG's cluster run")
+    if is_foreign:
         cluster = Cluster(os.environ["KUBECONFIG"], picked.image,
                           reaches_services=picked.services_reachable)
         passed = on(cluster, stories, picked) and passed

@@ -22,5 +22,6 @@ LOCAL_ONLY = {"reconcile", "election", "claim", "kills", "node_lost",
 # These replace the conductor that a forwarded port leads to, or open more
 # connections than it carries.
 NEED_SERVICES = {"rollout", "drain", "overload"}
+NEED_NEXT_IMAGE = {"rollout", "controller_upgrade"}
 # In all others, a controller that was restarted has crashed.
 KILL_CONTROLLERS = {"kills"}
