@@ -25,8 +25,8 @@ GROUPS = {
     "apis/discovery.k8s.io/v1": ["endpointslices"],
     "apis/networking.k8s.io/v1": ["networkpolicies", "ingresses"],
     "apis/policy/v1": ["poddisruptionbudgets"],
-    "apis/rbac.authorization.k8s.io/v1": ["clusterroles",
-                                          "clusterrolebindings"],
+    "apis/rbac.authorization.k8s.io/v1": [
+        "clusterroles", "clusterrolebindings", "roles", "rolebindings"],
     "apis/apiextensions.k8s.io/v1": ["customresourcedefinitions"],
     "apis/tidepool.dev/v1alpha1": ["kvcachepools", "prefillpools",
                                    "decodepools"],

@@ -1,6 +1,7 @@
 """A fleet of Tidepool: the three manifests, and what became of them."""
 
 import base64
+import re
 import time
 
 import httpx
@@ -183,6 +184,15 @@ class Fleet:
                 ["kubectl", "-n", self.namespace, "port-forward",
                  f"service/{service}", ":80"], self.cluster.environment)
         return self._forward.url
+
+    def metric(self, name, **labels):
+        """The sum over a conductor's series of `name` that carry `labels`."""
+        text = httpx.get(self.url + "/metrics", timeout=5).text
+        found = re.findall(rf"^{name}((?:{{.*}})?) (\S+)$", text, re.M)
+        assert found, f"/metrics has no {name}"
+        return sum(float(value) for series, value in found
+                   if all(f'{label}="{wanted}"' in series
+                          for label, wanted in labels.items()))
 
     def load(self, clients, body_of):
         return load.Load(self.url, body_of, clients, api_key=self.api_key)

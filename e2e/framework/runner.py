@@ -233,7 +233,7 @@ def is_up(work):
     return False
 
 
-def bring_up(work, picked):
+def bring_up(work, name, picked):
     """Two nodes, unless they are up."""
     is_needed = not is_up(work)
     if is_needed:
@@ -244,6 +244,7 @@ def bring_up(work, picked):
     else:
         (work / "of-a-run").touch()
     if is_needed:
+        print(f"e2e {name}: bringing up two nodes", flush=True)
         print(run(SCRIPTS / "up", work, timeout=1800).strip(), flush=True)
 
 
@@ -261,9 +262,8 @@ def with_nodes(stories, picked):
 
 def with_nodes_of(work, lock, stories, picked):
     name = "+".join(stories)
-    print(f"e2e {name}: bringing up two nodes", flush=True)
     try:
-        bring_up(work, picked)
+        bring_up(work, name, picked)
         begin = time.monotonic()
         image, next_image = load_images(work)
         print(f"e2e {name}: images in the nodes after "

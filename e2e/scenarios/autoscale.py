@@ -2,22 +2,12 @@
 up under load and down after it, while rebalancing is off; re-applied manifests
 without `replicas` leave it alone."""
 
-import re
-
-import httpx
-
 from framework import emulated
 from framework.external_metrics import ExternalMetrics
 from framework.waiting import eventually
 
 GAUGE = "tidepool_conductor_saturation_ratio"
 CLIENTS = 16
-
-
-def saturation(fleet):
-    text = httpx.get(fleet.url + "/metrics", timeout=5).text
-    found = re.search(rf'^{GAUGE}\{{.*role="decode".*\}} (\S+)$', text, re.M)
-    return float(found.group(1))
 
 
 def autoscaler(fleet):
@@ -50,7 +40,7 @@ def run(context):
         context, prefill=0, decode=None, prefill_seconds_per_token=1e-4,
         decode_base_seconds=0.02, decode_spec={"maxNumSeqs": 8}).wait_ready()
     with ExternalMetrics(context.cluster, context.folder(),
-                         {GAUGE: lambda: saturation(fleet)}):
+                         {GAUGE: lambda: fleet.metric(GAUGE, role="decode")}):
         context.cluster.apply(autoscaler(fleet))
         with fleet.load(CLIENTS, long_answers) as load:
             eventually("the pool to grow", lambda: replicas(fleet) >= 2, 90)

@@ -1,5 +1,6 @@
 """A model on a volume, workers and conductors without a way out of the
-cluster: the same tokens as one process gives."""
+cluster: the same tokens as one process gives. The local cluster has no way out
+anyway; what elsewhere keeps them in are their NetworkPolicies."""
 
 from framework import oracle
 from framework.cluster import ROOT
@@ -25,6 +26,20 @@ def volume(namespace):
     ]
 
 
+def ways_out(cluster, namespace):
+    """Rules that let more out than names looked up and calls to pods."""
+    def is_way_out(rule):
+        return any("ipBlock" in peer for peer in rule.get("to", [])) or \
+            "to" not in rule and {port["port"] for port in
+                                  rule.get("ports", [{"port": "any"}])} != {53}
+    policies = cluster.list("networkpolicies", namespace)
+    assert all("Egress" in policy["spec"]["policyTypes"] and
+               policy["spec"]["podSelector"] for policy in policies)
+    assert len(policies) == 2, "conductors and workers have one each"
+    return [rule for policy in policies for rule in policy["spec"]["egress"]
+            if is_way_out(rule)]
+
+
 def run(context):
     context.ensure_chart()
     namespace = context.namespace()
@@ -36,6 +51,8 @@ def run(context):
         fleet.wait_ready()
         bodies = oracle.bodies(8)
         fleet.expect_serving(bodies, context.oracle.tokens(bodies))
+        found = ways_out(context.cluster, namespace)
+        assert not found, f"ways out of the cluster: {found}"
         fleet.delete()
     finally:
         context.cluster.kubectl("delete", "pv", made[0]["metadata"]["name"],

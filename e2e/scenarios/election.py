@@ -3,7 +3,6 @@ over, and carries out what was asked for meanwhile."""
 
 import contextlib
 import signal
-import time
 
 from framework.context import SYSTEM
 from framework.controller_process import ControllerProcess, install_rights
@@ -16,16 +15,6 @@ LEASE = "tidepool-controller"
 def holder(cluster):
     lease = cluster.get("leases", LEASE, SYSTEM)
     return lease and lease["spec"].get("holderIdentity")
-
-
-def carried_out(fleet, replicas):
-    """Seconds until somebody carries out a change asked for now."""
-    begin = time.monotonic()
-    fleet.scale("decode", replicas)
-    eventually("a change to be carried out", lambda: fleet.cluster.get(
-        "statefulsets", "demo-decode", fleet.namespace
-        )["spec"]["replicas"] == replicas, 40, interval=0.05)
-    return time.monotonic() - begin
 
 
 def run(context):
@@ -41,15 +30,15 @@ def run(context):
 
         first.signal(signal.SIGTERM)
         assert first.wait() == 0, f"it ended badly: {first.log}"
-        ended = carried_out(fleet, 2)
+        ended = fleet.carried_out("decode", 2, 40)
         first.start().expect_synced()
 
         second.kill()
-        died = carried_out(fleet, 3)
+        died = fleet.carried_out("decode", 3, 40)
         second.start().expect_synced()
 
         first.signal(signal.SIGSTOP)
-        frozen = carried_out(fleet, 4)
+        frozen = fleet.carried_out("decode", 4, 40)
         first.signal(signal.SIGCONT)
         first.expect_synced()
         fleet.wait_ready(30)

@@ -15,8 +15,11 @@ def run(context):
     cluster = context.cluster
     # The gateway stays; a conductor's own streams go where it goes.
     keep = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
+    spread = {"template": {"topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+         "whenUnsatisfiable": "DoNotSchedule"}]}}
     fleet = context.fleet(
-        prefill=2, decode=2,
+        prefill=2, decode=2, prefill_spec=spread, decode_spec=spread,
         spec={"conductor": {"template": keep}}).wait_ready()
     lost = [pod for pod in fleet.pods() if pod["spec"]["nodeName"] == NODE]
     roles = {pod["metadata"]["labels"]["tidepool.dev/role"] for pod in lost}

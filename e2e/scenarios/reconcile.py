@@ -17,6 +17,7 @@ OBJECTS = {
                 "demo-worker-tls"},
     "serviceaccounts": {"demo-conductor", "demo-worker", "default"},
 }
+QUIET_SECONDS = 5
 IDLE_SECONDS = 20
 
 
@@ -35,6 +36,12 @@ def expect_objects(cluster, namespace):
             owners = {owner["kind"] for owner in metadata["ownerReferences"]}
             assert owners <= {"KVCachePool", "PrefillPool", "DecodePool"}
             assert metadata["labels"]["tidepool.dev/kvcachepool"] == "demo"
+
+
+def wait_until_quiet(cluster):
+    """What became Ready has its last words written a moment later."""
+    eventually("the controller to have written all", lambda: time.time() -
+               cluster.audited_writes()[-1].seconds > QUIET_SECONDS, 60)
 
 
 def expect_silence(cluster, seconds):
@@ -58,6 +65,7 @@ def run(context):
         fleet.wait_ready(60)
         controller.expect_running()
 
+        wait_until_quiet(cluster)
         fleet.apply()
         expect_silence(cluster, IDLE_SECONDS)
 

@@ -78,15 +78,6 @@ def wait_ready(cluster, spaces, seconds):
     eventually("every pool to be Ready", all_ready, seconds, interval=2)
 
 
-def carried_out(fleet, replicas):
-    begin = time.monotonic()
-    fleet.scale("decode", replicas)
-    eventually("a change to be carried out", lambda: fleet.cluster.get(
-        "statefulsets", f"{fleet.name}-decode", fleet.namespace
-        )["spec"]["replicas"] == replicas, 60, interval=0.05)
-    return time.monotonic() - begin
-
-
 def run(context):
     cluster = context.cluster
     install_rights(context)
@@ -137,11 +128,11 @@ def run(context):
         second.expect_synced()
         note(f"the standby: {second.memory()}")
         leader.kill()
-        died = carried_out(singles[0], 2)
+        died = singles[0].carried_out("decode", 2, 60)
         leader.start().expect_synced()
         time.sleep(60)  # between terms: everything is looked at once
         second.signal(signal.SIGSTOP)
-        frozen = carried_out(singles[1], 2)
+        frozen = singles[1].carried_out("decode", 2, 60)
         second.signal(signal.SIGCONT)
         note(f"taken over after a leader died {died:.1f} s, froze "
              f"{frozen:.1f} s")

@@ -8,13 +8,20 @@ from framework.context import SYSTEM
 from framework.waiting import eventually
 
 OURS = "app.kubernetes.io/name=tidepool"
-KINDS = ["deployments", "statefulsets", "services", "pods", "networkpolicies",
-         "poddisruptionbudgets", "serviceaccounts", "jobs"]
+KINDS = ["deployments", "statefulsets", "replicasets", "services", "pods",
+         "networkpolicies", "poddisruptionbudgets", "serviceaccounts", "jobs",
+         "secrets", "configmaps", "leases", "roles", "rolebindings",
+         "clusterroles", "clusterrolebindings"]
 
 
 def remains(cluster):
+    """What is ours by its label, and what stories are still ending."""
     return [f"{kind}/{item['metadata']['name']}" for kind in KINDS
-             for item in cluster.list(kind, labelSelector=OURS)]
+            for item in cluster.list(kind, labelSelector=OURS)] + \
+        [f"namespaces/{item['metadata']['name']}"
+         for item in cluster.list("namespaces")
+         if item["metadata"]["name"].startswith("e2e-")
+         and "deletionTimestamp" in item["metadata"]]
 
 
 def eventually_gone(cluster):
@@ -48,11 +55,14 @@ def run(context):
                  "--wait")
 
     fleet.delete()
+    eventually("the fleets of other stories to be gone", lambda: not any(
+        cluster.list(kind) for kind in
+        ("kvcachepools", "prefillpools", "decodepools")), 90)
     cluster.helm("uninstall", "tidepool", "--namespace", SYSTEM, "--wait")
-    cluster.kubectl("-n", SYSTEM, "delete", "job", "--all")
     eventually_gone(cluster)
     crds = [item["metadata"]["name"]
-            for item in cluster.list("customresourcedefinitions")]
+            for item in cluster.list("customresourcedefinitions")
+            if item["spec"]["group"] == "tidepool.dev"]
     assert sorted(crds) == ["decodepools.tidepool.dev",
                             "kvcachepools.tidepool.dev",
                             "prefillpools.tidepool.dev"], crds
