@@ -598,6 +598,7 @@ ControllerResult ControllerScenario::Run() {
     }
     if (now() >= wish) {
       Wish();
+      audit_->Check();  // before what anybody makes of it
       wish = now() + Draw(10, 60);
     }
     if (now() >= shift) {
