@@ -32,13 +32,16 @@ def addresses(fleet):
                            fleet.log, re.M))
 
 
-def start_flipper(count, drain_ms, pause_ms, targets):
-    return subprocess.Popen(
-        [BIN / "role_flipper", str(count), "1", str(drain_ms), str(pause_ms),
-         *targets], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 class RolesTest(unittest.TestCase):
+    def start_flipper(self, count, drain_ms, pause_ms, targets):
+        flipper = subprocess.Popen(
+            [BIN / "role_flipper", str(count), "1", str(drain_ms),
+             str(pause_ms), *targets],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(flipper.wait)
+        self.addCleanup(flipper.kill)
+        return flipper
+
     def test_streams_survive_role_changes(self):
         requests = bodies(12)
         with Fleet(*COMMON, "--prefill", "0") as alone:
@@ -48,7 +51,7 @@ class RolesTest(unittest.TestCase):
             self.assertEqual(len(workers), 5)
             processes = fleet.children("--role")
             # One decode worker stays, as planners see to.
-            flipper = start_flipper(
+            flipper = self.start_flipper(
                 FLIPS, 400, 50,
                 [address for name, address in workers.items()
                  if name != "decode-0"])
@@ -73,7 +76,7 @@ class RolesTest(unittest.TestCase):
 
     def test_idle_workers_change_at_once(self):
         with Fleet(*COMMON, "--prefill", "1", "--decode", "2") as fleet:
-            flipper = start_flipper(
+            flipper = self.start_flipper(
                 200, 1000, 0, [address for name, address in
                                addresses(fleet).items() if name != "decode-0"])
             output, errors = flipper.communicate(timeout=120)

@@ -121,6 +121,7 @@ class ManualFleet(Fleet):
 
     def stop(self):
         # The conductor first, so that it does not look for its workers.
+        stuck = []
         for process in reversed(self.processes):
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -129,7 +130,9 @@ class ManualFleet(Fleet):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-                raise AssertionError("a process did not end:\n" + self.log)
+                stuck.append(process.args[0].name)
+        if stuck:
+            raise AssertionError(f"{stuck} did not end:\n" + self.log)
 
 
 BODIES = [{"model": "demo", "prompt": list(range(7, 7 + length)),
@@ -196,10 +199,11 @@ class TlsTest(unittest.TestCase):
         wait_for(fleet.is_ready, 30, "the conductor with new certificates "
                                      "is ready")
         self.assertEqual(run_streams(fleet, [body]), expected)
+        before = len(fleet.log)
         old = fleet.start("conductor", "old", "--port", "0", *flags,
                           *stranger.flags())
         fleet.url = "http://" + old["address"]
-        wait_for(lambda: "certificate verify failed" in fleet.log, 30,
+        wait_for(lambda: "certificate verify failed" in fleet.log[before:], 30,
                  "the old certificate is refused")
         self.assertFalse(fleet.is_ready())
 
