@@ -22,12 +22,12 @@ test:
 	@[ -n "$(TIDEPOOL_SKIP_SETUP)" ] || scripts/setup --tests
 	@scripts/test $(JOBS)
 
-# Stories on a real Kubernetes, which it brings up on this machine (root).
+# All stories on a real Kubernetes, which it brings up on this machine (root).
 e2e:
 	@[ -n "$(TIDEPOOL_SKIP_SETUP)" ] || scripts/setup --e2e
 	@scripts/build release $(JOBS) tidepool tidepool-worker \
 	  tidepool-conductor tidepool-controller
-	@e2e/run
+	@e2e/run --tier fast --tier core --tier full
 
 # Long loops: seeds, fuzzers, soak.
 nightly:
