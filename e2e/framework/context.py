@@ -50,7 +50,8 @@ class Context:
                             "kvcachepools.tidepool.dev"):
             self.cluster.kubectl("-n", namespace, "delete", "kvp,pfp,dcp",
                                  "--all", "--wait=false")
-        self.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+        self.cluster.kubectl("delete", "namespace", namespace, "--wait=false",
+                             "--ignore-not-found")
 
     def close(self):
         self.oracle.close()

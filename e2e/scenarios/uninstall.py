@@ -15,13 +15,8 @@ KINDS = ["deployments", "statefulsets", "replicasets", "services", "pods",
 
 
 def remains(cluster):
-    """What is ours by its label, and what stories are still ending."""
     return [f"{kind}/{item['metadata']['name']}" for kind in KINDS
-            for item in cluster.list(kind, labelSelector=OURS)] + \
-        [f"namespaces/{item['metadata']['name']}"
-         for item in cluster.list("namespaces")
-         if item["metadata"]["name"].startswith("e2e-")
-         and "deletionTimestamp" in item["metadata"]]
+            for item in cluster.list(kind, labelSelector=OURS)]
 
 
 def eventually_gone(cluster):
@@ -60,6 +55,8 @@ def run(context):
         ("kvcachepools", "prefillpools", "decodepools")), 90)
     cluster.helm("uninstall", "tidepool", "--namespace", SYSTEM, "--wait")
     eventually_gone(cluster)
+    # Nothing is left in it that would wait for a controller.
+    cluster.kubectl("delete", "namespace", fleet.namespace, "--timeout=50s")
     crds = [item["metadata"]["name"]
             for item in cluster.list("customresourcedefinitions")
             if item["spec"]["group"] == "tidepool.dev"]
