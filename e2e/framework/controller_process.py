@@ -8,6 +8,7 @@ import subprocess
 import urllib.request
 
 from .context import CHART, SYSTEM
+from .served import mortal
 from .waiting import eventually
 
 ACCOUNT = "tidepool-controller"
@@ -64,7 +65,7 @@ class ControllerProcess:
         with open(self.log, "ab") as log:
             self._log_begin = log.tell()
             self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log,
+                mortal(self._command), stdout=log, stderr=log,
                 stdin=subprocess.DEVNULL)
         return self
 

@@ -11,15 +11,19 @@ SECONDS_MAX = 20
 SAID_BYTES_MAX = 4096
 
 
+def mortal(command):
+    """The command such that it ends with this process, even a killed one."""
+    return ["setpriv", "--pdeathsig", "KILL", *command]
+
+
 class Served:
     """`url` is where it answers. What it prints goes to a file without a name:
     nobody reads a pipe for as long as it runs, and a full one would stop it."""
 
     def __init__(self, command, environment):
-        self._command = command
         self._output = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self._output,
+            mortal(command), stdin=subprocess.DEVNULL, stdout=self._output,
             stderr=subprocess.STDOUT, env=environment)
         try:
             self.url = eventually(f"{' '.join(command)} to serve", self._served,
