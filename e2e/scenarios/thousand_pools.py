@@ -3,6 +3,7 @@ one, what the controllers weigh, ten minutes in which nothing is to be written,
 and leaders that die and freeze. Kubelets are simulated; conductors never
 answer.
 
+Silence is demanded; the other figures depend on the machine, and are told.
 TIDEPOOL_SCALE_FLEETS and TIDEPOOL_SCALE_IDLE_SECONDS make it smaller.
 """
 
@@ -123,6 +124,7 @@ def run(context):
         writes = cluster.audited_writes()[before:]
         kinds = collections.Counter(write.resource for write in writes)
         note(f"idle for {IDLE_SECONDS} s: writes {dict(kinds)}")
+        assert not writes, f"an idle controller wrote {writes[:20]}"
 
         second = parts.enter_context(ControllerProcess(context, "standby"))
         second.expect_synced()
