@@ -40,6 +40,11 @@ const PlannerPool* PoolOf(const FleetView& view,
   return pool == view.pools.end() ? nullptr : &*pool;
 }
 
+bool HasPool(const FleetView& view, WorkerRole role) {
+  return std::ranges::find(view.pools, role, &PlannerPool::role) !=
+         view.pools.end();
+}
+
 // `since` is when `holds` became true without a break; nullopt while false.
 void Track(std::optional<TimePoint>& since, bool holds, TimePoint now) {
   if (!holds) {
@@ -308,6 +313,8 @@ bool PlannerCore::Impl::MayLeave(const Turn& turn,
 // The instance that has the least to finish, one on loan before others.
 bool PlannerCore::Impl::Flip(Turn& turn, WorkerRole to, MoveReason reason) {
   const WorkerRole from = Other(to);
+  // It would return at once.
+  if (!HasPool(turn.view, to)) return false;
   if (PressureWithOneLess(turn, from) >= config_.high) return false;
   const PlannerInstance* best = nullptr;
   const auto key = [&](const PlannerInstance& instance) {
@@ -339,10 +346,7 @@ bool PlannerCore::Impl::ReturnLent(Turn& turn, bool all_cold) {
     const WorkerRole role = instance.planned_role;
     if (pool == nullptr || pool->role == role || !MayLeave(turn, instance))
       continue;
-    const bool is_wanted =
-        std::ranges::find(turn.view.pools, role, &PlannerPool::role) !=
-        turn.view.pools.end();
-    if (is_wanted &&
+    if (HasPool(turn.view, role) &&
         (!all_cold || PressureWithOneLess(turn, role) >= config_.low)) {
       continue;
     }

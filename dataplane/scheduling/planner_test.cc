@@ -338,6 +338,15 @@ TEST(PlannerTest, ABudgetBeyondTheRangeOfSumsIsKept) {
   EXPECT_EQ(replicas, 1u);
 }
 
+TEST(PlannerTest, NobodyIsLentToARoleThatNoPoolHas) {
+  Fleet fleet(Budget(8));
+  fleet.AddPool("p", WorkerRole::kPrefill, 4);
+  fleet.view_.waiting_requests = fleet.view_.waiting_for_decode = 9;
+  EXPECT_EQ(fleet.Decide().pressure.decode, kPressureMax);
+  for (const Move& move : fleet.Run(seconds(300)))
+    EXPECT_FALSE(move.flip.has_value()) << move.explanation;
+}
+
 TEST(PlannerTest, AChangedWishStartsThePlanAgain) {
   Fleet fleet(Budget(8));
   fleet.AddPool("d", WorkerRole::kDecode, 2);
