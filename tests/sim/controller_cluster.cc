@@ -477,7 +477,14 @@ void ControllerCluster::Receive(const reconcilers::RoleRequest& request) {
 
 // Nobody knows of a worker that died a moment ago.
 void ControllerCluster::CheckLast(const ClusterPod& pod, WorkerRole left) {
-  if (all_return_ || !Ready(pod)) return;
+  const auto is_of_role = [left](const auto& entry) {
+    return (entry.second["spec"]["template"]["metadata"]["labels"].value(
+                reconcilers::kRoleLabel, "") == "prefill") ==
+           (left == WorkerRole::kPrefill);
+  };
+  // A role that no pool has any more is left.
+  if (all_return_ || !Ready(pod) || std::ranges::none_of(sets_, is_of_role))
+    return;
   const bool others = std::ranges::any_of(ready_at_, [&](const auto& entry) {
     const auto seen = entry.second.find(left);
     return entry.first != pod.uid && seen != entry.second.end() &&
