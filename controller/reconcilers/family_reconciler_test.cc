@@ -422,6 +422,21 @@ TEST_F(FamilyReconcilerTest, ANewVersionRollsOnePodAtATime) {
             "False UpToDate");
 }
 
+// Replicas that wait for room must not keep old pods from being replaced: those
+// may be what takes it.
+TEST_F(FamilyReconcilerTest, APoolThatWaitsForBudgetRollsOut) {
+  RunDemo(2, 2);
+  world_.PatchSpec(
+      kube::kKVCachePool, "demo",
+      {{"version", "0.2.0"},
+       {"rebalancing", {{"policy", "Off"}, {"acceleratorBudget", 5}}}});
+  world_.PatchSpec(kube::kDecodePool, "demo-decode", {{"replicas", 9}});
+  ASSERT_TRUE(world_.Run());
+  EXPECT_EQ(world_.Names(kube::kPod).size(), 5u);
+  for (const std::string& pod : world_.Names(kube::kPod))
+    EXPECT_EQ(Image(pod), "localhost/tidepool:0.2.0") << pod;
+}
+
 TEST_F(FamilyReconcilerTest, ARolloutThatFailsStopsAndIsReverted) {
   RunDemo(0, 3);
   world_.Break("demo-decode-2");  // the first to be replaced

@@ -135,7 +135,7 @@ bool PlanObjects(const FamilyState& family, const PoolState& pool,
   // one that pods are to have.
   if (!is_applied) return false;
   for (const auto& pod : PodsToReplace({.rollout = pool.spec.rollout,
-                         .target = pool.target,
+                         .target = std::min(pool.target, pool.granted),
                          .replicas = current->figures->wanted,
                          .update_revision = UpdateRevision(*pool.observed),
                          .pods = pool.observed->pods})) {
