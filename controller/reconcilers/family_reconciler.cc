@@ -102,6 +102,8 @@ StatusOr<runtime::Result> FamilyReconciler::Reconcile(
   Status first = outcome.status;
   KeepFirst(first, GrowthGate(parts_.client, parts_.clock, parts_.term)
                        .Admit(family, memory->family));
+  // What is written now is written on top of what was seen there.
+  memory->family.Overlay(observed, parts_.clock.Now());
   KeepFirst(first,
             CarryFamily(family, secured, std::move(outcome), *memory, requeue));
   RETURN_IF_ERROR(first);

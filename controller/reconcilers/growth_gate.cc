@@ -19,16 +19,20 @@ int32_t Wanted(const std::shared_ptr<const Child>& set) {
   return set == nullptr ? 0 : set->figures->wanted;
 }
 
+uint32_t Each(const std::shared_ptr<const Child>& set) {
+  return set == nullptr ? 0 : set->figures->devices;
+}
+
 bool Grows(const PoolState& pool) {
   return pool.granted > Wanted(pool.observed->stateful_set) ||
-         (WantsLargerPods(pool) && !pool.waits_for_room &&
-          !pool.spec.rollout.is_paused);
+         (WantsLargerPods(pool, Each(pool.observed->stateful_set)) &&
+          !pool.waits_for_room && !pool.spec.rollout.is_paused);
 }
 
 // It stays as it is.
 void Hold(PoolState& pool, const std::shared_ptr<const Child>& set) {
   pool.granted = std::min(pool.granted, Wanted(set));
-  pool.waits_for_room = WantsLargerPods(pool);
+  pool.waits_for_room = WantsLargerPods(pool, Each(set));
 }
 
 // Pods that were made for what it was told before may still come.

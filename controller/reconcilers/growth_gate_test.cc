@@ -127,6 +127,26 @@ TEST_F(GrowthGateTest, StatefulSetsOfPoolsThatNoWatchHasToldOfCount) {
   EXPECT_EQ(Admit(1), 2);
 }
 
+// The watch tells of a template that is no more.
+TEST_F(GrowthGateTest, LargerPodsWaitWhateverWatchesSay) {
+  observed_.pools[1].spec["resources"] = {
+      {"limits", {{"nvidia.com/gpu", "2"}}}};
+  Json set = world_.Get(kube::kStatefulSet, kDecode);
+  set["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {
+      {"nvidia.com/gpu", "2"}};
+  auto stale = ToWorkload(set);
+  ASSERT_TRUE(stale.ok());
+  observed_.pools[1].stateful_set =
+      std::make_shared<const Child>(*std::move(stale));
+  FamilyState family = ReadFamily(observed_, {.version = "0.1.0"});
+  family.pools[0].granted = 3;  // so that there is something to ask for
+  FamilyMemory memory;
+  const GrowthGate gate(world_.client, world_.clock,
+                        [] { return std::optional<uint64_t>(1); });
+  ASSERT_TRUE(gate.Admit(family, memory).ok());
+  EXPECT_TRUE(family.pools[1].waits_for_room);
+}
+
 TEST_F(GrowthGateTest, WhatAnEarlierLeaderDecidedIsRefused) {
   ASSERT_EQ(Admit(1), 3);
   const Json decided = {

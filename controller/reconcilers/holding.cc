@@ -12,6 +12,7 @@ Holding HoldingOf(const Child* set,
   if (set != nullptr)
     holding.told = static_cast<uint32_t>(std::max(set->figures->wanted, 0));
   const uint32_t each = set == nullptr ? 0 : set->figures->devices;
+  holding.each = each;
   holding.devices = uint64_t{holding.told} * each;
   for (const auto& pod : pods) {
     if (pod->finished) continue;
@@ -27,10 +28,9 @@ Holding HoldingOf(const Child* set,
   return holding;
 }
 
-bool WantsLargerPods(const PoolState& pool) {
-  const auto& set = pool.observed->stateful_set;
-  return pool.problems.empty() && set != nullptr &&
-         set->figures->devices < pool.spec.resources.Devices();
+bool WantsLargerPods(const PoolState& pool, uint32_t each) {
+  return pool.problems.empty() && each > 0 &&
+         each < pool.spec.resources.Devices();
 }
 
 void GrantWithin(const std::optional<uint32_t>& budget,
@@ -58,8 +58,9 @@ void GrantWithin(const std::optional<uint32_t>& budget,
   const std::vector<uint32_t> granted = scheduling::GrantReplicas(wanted, left);
   for (size_t i = 0; i < pools.size(); ++i)
     pools[i].granted = static_cast<int32_t>(granted[i]);
-  for (PoolState& pool : pools)
-    pool.waits_for_room = WantsLargerPods(pool) && held > budget.value_or(held);
+  for (size_t i = 0; i < pools.size(); ++i)
+    pools[i].waits_for_room = WantsLargerPods(pools[i], holdings[i].each) &&
+                              held > budget.value_or(held);
 }
 
 }  // namespace tidepool::reconcilers

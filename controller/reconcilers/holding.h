@@ -18,13 +18,15 @@ struct Holding {
   uint32_t told = 0, leaving = 0;
   // That they may take: old pods and new ones may differ.
   uint64_t devices = 0;
+  uint32_t each = 0;  // of the template
 };
 // `set` may be null.
 Holding HoldingOf(const Child* set,
                   std::span<const std::shared_ptr<const PodView>> pods);
 
-// Whether the pool's next template takes more devices than that it has.
-bool WantsLargerPods(const PoolState& pool);
+// Whether the pool's next template takes more devices than that of its
+// StatefulSet, of which `each` pod takes so many (0: there is none).
+bool WantsLargerPods(const PoolState& pool, uint32_t each);
 
 // Sets what each pool's StatefulSet may be told now, and whether its template
 // has to wait; `holdings` are in the order of `pools`. Pods that leave count
