@@ -1,6 +1,7 @@
 // What must be so in the end.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -39,6 +40,11 @@ std::string ControllerScenario::NotConverged(
   if (!is_newest && !audit_->is_starved())
     return name + " has an outdated template";
   const std::string revision = set->second["status"]["updateRevision"];
+  // A pod that finds no node is the one that may be away.
+  const bool may_roll_out =
+      std::ranges::none_of(cluster_->pods(), [&](const auto& entry) {
+        return entry.second.owner == name && entry.second.node.empty();
+      });
   std::map<std::string, std::string> lent;
   for (const Json& loan : status.value("lent", Json::array())) {
     if (loan["phase"] != "Lent")
@@ -51,7 +57,8 @@ std::string ControllerScenario::NotConverged(
     if (pod.owner != name) continue;
     ++pods;
     if (pod.terminating) return pod_name + " is terminating";
-    if (pod.revision != revision) return pod_name + " is outdated";
+    if (pod.revision != revision && may_roll_out)
+      return pod_name + " is outdated";
     const auto loan = lent.find(pod.uid);
     WorkerRole role = pod.own_role;
     if (loan != lent.end())
