@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 #include <type_traits>
 
@@ -132,12 +133,20 @@ void ClusterCache::OnChange(
 }
 
 std::vector<kube::ObjectKey> ClusterCache::Families() const {
-  std::set<kube::ObjectKey> keys;
+  std::set<kube::ObjectKey> keys, behind;
   for (const auto* watched :
-       {&impl_->families, &impl_->prefill, &impl_->decode})
-    for (const auto& resource : watched->informer.List())
-      keys.insert(FamilyKey(*resource));
-  return {keys.begin(), keys.end()};
+       {&impl_->families, &impl_->prefill, &impl_->decode}) {
+    for (const auto& resource : watched->informer.List()) {
+      const kube::ObjectKey key = FamilyKey(*resource);
+      if (resource->deleting ||
+          resource->generation != resource->observed_generation)
+        behind.insert(key);
+      keys.insert(key);
+    }
+  }
+  std::vector<kube::ObjectKey> families(behind.begin(), behind.end());
+  std::ranges::set_difference(keys, behind, std::back_inserter(families));
+  return families;
 }
 
 FamilyObserved ClusterCache::Gather(const kube::ObjectKey& family) const {

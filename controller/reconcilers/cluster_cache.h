@@ -30,7 +30,8 @@ class ClusterCache {
   void OnChange(std::function<void(const kube::ObjectKey& family)> changed);
 
   // Every family that has a KVCachePool or a pool that refers to one; pools
-  // that refer to none are one without a name.
+  // that refer to none are one without a name. First those of which some status
+  // does not speak of the spec as it is now.
   std::vector<kube::ObjectKey> Families() const;
   // What there is of a family; no resource and no pools: nothing.
   FamilyObserved Gather(const kube::ObjectKey& family) const;

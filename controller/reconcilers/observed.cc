@@ -138,6 +138,8 @@ StatusOr<CustomResource> ToCustomResource(const Json& object) {
       .uid = TextAt(metadata, "uid"),
       .resource_version = TextAt(metadata, "resourceVersion"),
       .generation = IntegerAt(metadata, "generation"),
+      .observed_generation =
+          IntegerAt(At(object, "status"), "observedGeneration"),
       .deleting = At(metadata, "deletionTimestamp").is_string(),
       .spec = Dump(At(object, "spec")),
       .status = Dump(At(object, "status")),

@@ -24,6 +24,7 @@ struct CustomResource {
   std::string uid;
   std::string resource_version;
   int64_t generation = 0;
+  int64_t observed_generation = 0;  // that the status speaks of
   bool deleting = false;
   std::string family;  // the KVCachePool's name; "" if the reference is bad
   std::string spec, status;

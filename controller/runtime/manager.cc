@@ -84,6 +84,8 @@ void Manager::Impl::ResumeIfDue() {
     const MutexLock lock(&mutex);
     if (!synced || !leading) return;
   }
+  // What happened before this term is in no order of importance.
+  for (const Looped& each : loops) each.loop->queue().DeferAll();
   EnqueueAll();
   const MutexLock lock(&mutex);
   if (!leading) return;  // it ended meanwhile
@@ -110,7 +112,8 @@ void Manager::Impl::Follow() {
 
 void Manager::Impl::EnqueueAll() {
   for (const Looped& each : loops)
-    for (const kube::ObjectKey& key : each.keys()) each.loop->queue().Add(key);
+    for (const kube::ObjectKey& key : each.keys())
+      each.loop->queue().AddDeferred(key);
 }
 
 void Manager::Impl::Tend(std::stop_token stop) {

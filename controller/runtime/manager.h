@@ -46,7 +46,9 @@ class Manager {
 
   // Before Start. What is added must outlive the manager.
   void Add(InformerBase& informer);
-  // `keys`: every object of the loop's kind that is known.
+  // `keys`: every object of the loop's kind that is known, in the order in
+  // which a new leader is to take them up. What changes meanwhile comes before
+  // them.
   void Add(ControllerLoop& loop,
            std::function<std::vector<kube::ObjectKey>()> keys);
   // Called on gaining and losing the Lease, on the election's thread; must not

@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace tidepool::runtime {
+namespace {
+
+constexpr uint32_t kDeferredShare = 4;  // every so many
+
+}  // namespace
 
 WorkQueue::WorkQueue(const WorkQueueOptions& options, const Clock& clock)
     : options_(options), clock_(clock), random_(options.seed) {}
@@ -14,9 +19,40 @@ bool WorkQueue::HasRoom() {
 }
 
 void WorkQueue::AddLocked(const kube::ObjectKey& key) {
-  if (closed_ || dirty_.contains(key) || !HasRoom()) return;
+  if (closed_) return;
+  if (deferred_at_.contains(key)) {
+    Undefer(key);
+    ready_.push_back(key);
+    return;
+  }
+  if (dirty_.contains(key) || !HasRoom()) return;
   dirty_.insert(key);
   if (!held_.contains(key)) ready_.push_back(key);
+}
+
+void WorkQueue::AddDeferred(const kube::ObjectKey& key) {
+  const MutexLock lock(&mutex_);
+  if (deferred_at_.contains(key)) {
+    Undefer(key);
+  } else {
+    if (closed_ || dirty_.contains(key) || !HasRoom()) return;
+    dirty_.insert(key);
+    if (held_.contains(key)) return;
+  }
+  deferred_at_[key] = deferred_.insert(deferred_.end(), key);
+}
+
+void WorkQueue::DeferAll() {
+  const MutexLock lock(&mutex_);
+  for (const kube::ObjectKey& key : ready_)
+    deferred_at_[key] = deferred_.insert(deferred_.end(), key);
+  ready_.clear();
+}
+
+void WorkQueue::Undefer(const kube::ObjectKey& key) {
+  const auto at = deferred_at_.find(key);
+  deferred_.erase(at->second);
+  deferred_at_.erase(at);
 }
 
 void WorkQueue::Add(const kube::ObjectKey& key) {
@@ -58,14 +94,27 @@ void WorkQueue::MoveDue() {
   while (const auto key = delayed_.PopDue(now)) AddLocked(*key);
 }
 
-std::optional<WorkQueue::Item> WorkQueue::TakeLocked() {
-  if (closed_ || ready_.empty()) return std::nullopt;
+std::optional<kube::ObjectKey> WorkQueue::NextLocked() {
+  const bool is_their_turn = ++taken_ % kDeferredShare == 0;
+  if (!deferred_.empty() && (ready_.empty() || is_their_turn)) {
+    kube::ObjectKey key = deferred_.front();
+    Undefer(key);
+    return key;
+  }
+  if (ready_.empty()) return std::nullopt;
   kube::ObjectKey key = std::move(ready_.front());
   ready_.pop_front();
-  dirty_.erase(key);
-  delayed_.Disarm(key);
-  held_.insert(key);
-  return Item(this, std::move(key));
+  return key;
+}
+
+std::optional<WorkQueue::Item> WorkQueue::TakeLocked() {
+  if (closed_) return std::nullopt;
+  std::optional<kube::ObjectKey> key = NextLocked();
+  if (!key) return std::nullopt;
+  dirty_.erase(*key);
+  delayed_.Disarm(*key);
+  held_.insert(*key);
+  return Item(this, *std::move(key));
 }
 
 std::optional<WorkQueue::Item> WorkQueue::TryPop() {
@@ -87,7 +136,8 @@ std::optional<WorkQueue::Item> WorkQueue::Pop(Duration timeout) {
                               ? left
                               : std::min(left, Duration(due - clock_.Now()));
     const auto changed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return closed_ || !ready_.empty() || delayed_.next() < due;
+      return closed_ || !ready_.empty() || !deferred_.empty() ||
+             delayed_.next() < due;
     };
     mutex_.AwaitWithTimeout(absl::Condition(&changed), absl::FromChrono(wait));
   }

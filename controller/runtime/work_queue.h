@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <optional>
 #include <set>
@@ -27,9 +28,12 @@ struct WorkQueueOptions {
   uint64_t seed = 0;  // of jitter
 };
 
-// First come first served; a key waits at most once, and is never handed out
-// while somebody still holds it: added meanwhile, it comes again afterwards.
-// Thread-safe.
+// First come first served, but for deferred keys, which come after the others:
+// a new leader looks at everything once more, and what changes meanwhile shall
+// not wait for that. So that they come at all, each fourth key is one of them.
+//
+// A key waits at most once, and is never handed out while somebody still holds
+// it: added meanwhile, it comes again afterwards. Thread-safe.
 class WorkQueue {
  public:
   // Holds one key; nobody else gets it before this is destroyed, which must be
@@ -58,6 +62,10 @@ class WorkQueue {
   WorkQueue(const WorkQueueOptions& options, const Clock& clock);
 
   void Add(const kube::ObjectKey& key);
+  // Adds behind everything else; a key that waits deferred moves to the end.
+  void AddDeferred(const kube::ObjectKey& key);
+  // Everything that waits is deferred from now on.
+  void DeferAll();
   // The earliest time asked for wins; a key that waits already is not delayed.
   // Handing the key out before then ends the wish: its holder has a new one.
   void AddAfter(const kube::ObjectKey& key, Duration delay);
@@ -88,6 +96,10 @@ class WorkQueue {
   void Done(const kube::ObjectKey& key);
   void AddLocked(const kube::ObjectKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Undefer(const kube::ObjectKey& key)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<kube::ObjectKey> NextLocked()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DelayLocked(const kube::ObjectKey& key, Duration delay)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -100,7 +112,12 @@ class WorkQueue {
   Random random_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<kube::ObjectKey> ready_ ABSL_GUARDED_BY(mutex_);
-  // Everything in ready_, and what must follow once its holder is done.
+  std::list<kube::ObjectKey> deferred_ ABSL_GUARDED_BY(mutex_);
+  std::map<kube::ObjectKey, std::list<kube::ObjectKey>::iterator> deferred_at_
+      ABSL_GUARDED_BY(mutex_);
+  uint32_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Everything in ready_ and deferred_, and what must follow once its holder is
+  // done.
   std::set<kube::ObjectKey> dirty_ ABSL_GUARDED_BY(mutex_);
   std::set<kube::ObjectKey> held_ ABSL_GUARDED_BY(mutex_);
   WakeQueue<kube::ObjectKey> delayed_ ABSL_GUARDED_BY(mutex_);

@@ -17,6 +17,7 @@ using std::chrono::seconds;
 
 const ObjectKey kA{"space", "a"};
 const ObjectKey kB{"space", "b"};
+const ObjectKey kC{"space", "c"};
 
 class WorkQueueTest : public ::testing::Test {
  protected:
@@ -37,6 +38,47 @@ TEST_F(WorkQueueTest, HandsOutEachKeyOnceInOrder) {
   EXPECT_EQ(Next(), "b");
   EXPECT_EQ(Next(), "a");
   EXPECT_EQ(Next(), "");
+}
+
+TEST_F(WorkQueueTest, DeferredKeysComeAfterTheOthers) {
+  queue_.AddDeferred(kA);
+  queue_.AddDeferred(kB);
+  queue_.Add(kC);
+  queue_.Add(kB);  // something happened to it
+  EXPECT_EQ(queue_.waiting(), 3u);
+  EXPECT_EQ(Next(), "c");
+  EXPECT_EQ(Next(), "b");
+  EXPECT_EQ(Next(), "a");
+  EXPECT_EQ(Next(), "");
+}
+
+TEST_F(WorkQueueTest, EveryFourthKeyIsADeferredOne) {
+  queue_.AddDeferred(kA);
+  std::string order;
+  for (int i = 0; i < 5; ++i) {
+    queue_.Add(kB);
+    order += Next();
+  }
+  EXPECT_EQ(order, "bbbab");
+}
+
+TEST_F(WorkQueueTest, WhatWaitsCanBeDeferredAndPutInOrder) {
+  queue_.Add(kA);
+  queue_.Add(kB);
+  queue_.DeferAll();
+  queue_.AddDeferred(kA);  // to the end
+  queue_.Add(kC);
+  EXPECT_EQ(Next(), "c");
+  EXPECT_EQ(Next(), "b");
+  EXPECT_EQ(Next(), "a");
+  EXPECT_TRUE(queue_.idle());
+  {
+    queue_.Add(kA);
+    const auto item = queue_.TryPop();
+    queue_.AddDeferred(kA);
+    EXPECT_FALSE(queue_.TryPop());
+  }
+  EXPECT_EQ(Next(), "a");
 }
 
 TEST_F(WorkQueueTest, AKeyInHandComesAgainOnlyAfterwards) {
