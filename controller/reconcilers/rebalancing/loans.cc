@@ -137,12 +137,15 @@ LoanStep SettleLoans(const PoolState& pool,
     } else if (worker != nullptr && worker->target != wanted && worker->ready &&
                !pod->terminating) {
       // One that started anew in its pool's role may have become the last that
-      // serves it.
-      if (!all_return && Has(*worker, *worker->role) &&
-          serving[*worker->role]-- <= 1) {
+      // serves it, and one under way be the first of a role, on the word of
+      // somebody whose writes have not reached us yet.
+      const WorkerRole left = worker->target.value_or(*worker->role);
+      const bool serves = Has(*worker, left);
+      if (!all_return && serving[left] <= (serves ? 1 : 0)) {
         if (loan.has_value()) step.loans.push_back(*std::move(loan));
         continue;
       }
+      if (serves) --serving[left];
       step.asks.push_back({pod.get(), worker->incarnation, wanted});
     }
     if (loan.has_value()) step.loans.push_back(*std::move(loan));

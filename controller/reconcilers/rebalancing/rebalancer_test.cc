@@ -237,6 +237,31 @@ TEST_F(RebalancerTest, WhoStartedAnewStaysWhereItIsTheLast) {
   ExpectConsistent();
 }
 
+// Of a loan that another leader wrote down, the watch has not told yet.
+TEST(SettleLoansTest, TheFirstOfARoleIsNotCalledBack) {
+  auto pod = std::make_shared<PodView>();
+  pod->key.name = "demo-prefill-0";
+  pod->ip = "10.0.0.1";
+  pod->role = "prefill";
+  WorkerPoolObserved observed{.is_prefill = true, .pods = {pod}};
+  PoolState pool{.observed = &observed};
+  pool.spec.is_prefill = true;
+  WorkerSeen worker{.name = pod->key.name,
+                    .host = pod->ip,
+                    .connected = true,
+                    .ready = true,
+                    .role = WorkerRole::kPrefill,
+                    .target = WorkerRole::kDecode};
+  std::map<std::string, WorkerSeen> workers = {{worker.name, worker}};
+  EXPECT_THAT(SettleLoans(pool, workers, false).asks, IsEmpty());
+  EXPECT_THAT(SettleLoans(pool, workers, true).asks, SizeIs(1));
+  worker.name = "demo-decode-0";
+  worker.role = WorkerRole::kDecode;
+  worker.target.reset();
+  workers[worker.name] = worker;
+  EXPECT_THAT(SettleLoans(pool, workers, false).asks, SizeIs(1));
+}
+
 TEST_F(RebalancerTest, WhenFlipsCannotHelpPoolsGrowWithinTheBudget) {
   Start();
   world().PatchSpec(kube::kKVCachePool, "demo",
