@@ -31,8 +31,10 @@ std::string ControllerScenario::NotConverged(
     return fmt::format("{} has no plan from {}", name, pool.replicas());
   const int64_t target = pool.Target(reactive);
   const int64_t told = set->second["spec"]["replicas"].get<int64_t>();
-  // Minima that the budget does not allow are waited for.
-  if (told > target || (told < target && !audit_->is_starved()))
+  // Minima that the budget does not allow are waited for, and pods that find no
+  // node may keep larger ones from being replaced.
+  if (told > target ||
+      (told < target && !audit_->is_starved() && !cluster_->HasUnschedulable()))
     return fmt::format("{}: {} replicas planned, {} in the StatefulSet", name,
                        target, told);
   const bool is_newest =
