@@ -19,6 +19,8 @@ using namespace std::chrono_literals;
 
 // Nodes that are lost for longer have their pods deleted.
 constexpr Duration kEvictAfter = 20s;
+// Whatever watches hide, most have heard of it by then.
+constexpr Duration kHeardAfter = 5min;
 
 kube::ObjectKey KeyOf(const std::string& name) { return {kModelSpace, name}; }
 
@@ -343,6 +345,15 @@ bool ControllerCluster::Ready(const ClusterPod& pod) const {
 }
 
 void ControllerCluster::NoteReady() {
+  for (const WorkerRole role : {WorkerRole::kPrefill, WorkerRole::kDecode}) {
+    const char* const label =
+        role == WorkerRole::kPrefill ? "prefill" : "decode";
+    const auto has_role = [label](const auto& entry) {
+      return entry.second["spec"]["template"]["metadata"]["labels"].value(
+                 reconcilers::kRoleLabel, "") == label;
+    };
+    if (std::ranges::none_of(sets_, has_role)) poolless_at_[role] = now();
+  }
   std::erase_if(ready_at_, [this](const auto& entry) {
     return std::ranges::none_of(entry.second, [this](const auto& seen) {
       return now() - seen.second < 1min;
@@ -477,13 +488,11 @@ void ControllerCluster::Receive(const reconcilers::RoleRequest& request) {
 
 // Nobody knows of a worker that died a moment ago.
 void ControllerCluster::CheckLast(const ClusterPod& pod, WorkerRole left) {
-  const auto is_of_role = [left](const auto& entry) {
-    return (entry.second["spec"]["template"]["metadata"]["labels"].value(
-                reconcilers::kRoleLabel, "") == "prefill") ==
-           (left == WorkerRole::kPrefill);
-  };
-  // A role that no pool has any more is left.
-  if (all_return_ || !Ready(pod) || std::ranges::none_of(sets_, is_of_role))
+  if (all_return_ || !Ready(pod)) return;
+  // A role that no pool has any more is left, also by those who have not heard
+  // that one has it again.
+  const auto poolless = poolless_at_.find(left);
+  if (poolless != poolless_at_.end() && now() - poolless->second < kHeardAfter)
     return;
   const bool others = std::ranges::any_of(ready_at_, [&](const auto& entry) {
     const auto seen = entry.second.find(left);

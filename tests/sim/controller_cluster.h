@@ -162,6 +162,7 @@ class ControllerCluster {
   bool all_return_ = false;
   // When each pod, by uid, last was a ready instance of each role.
   std::map<std::string, std::map<WorkerRole, TimePoint>> ready_at_;
+  std::map<WorkerRole, TimePoint> poolless_at_;  // when no pool last had it
   uint64_t starts_ = 0, flips_ = 0, conductors_ = 0;
 };
 
