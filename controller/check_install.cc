@@ -1,25 +1,19 @@
 #include "controller/check_install.h"
 
+#include "controller/kube/json_fields.h"
 #include "controller/kube/resource_types.h"
 #include "controller/runtime/leader_elector.h"
 
 namespace tidepool::controller {
 namespace {
 
+using kube::At;
 using kube::Json;
-
-Json At(const Json& object, const char* name) {
-  return object.is_object() ? object.value(name, Json()) : Json();
-}
-
-std::string TextAt(const Json& object, const char* name) {
-  const Json value = At(object, name);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
+using kube::TextAt;
 
 // "KVCachePool models/demo: Ready is True: Serving: …".
 std::string Line(const Json& fleet) {
-  const Json metadata = At(fleet, "metadata");
+  const Json& metadata = At(fleet, "metadata");
   const std::string name =
       fmt::format("{} {}/{}", kube::kKVCachePool.kind,
                   TextAt(metadata, "namespace"), TextAt(metadata, "name"));

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "controller/kube/json_fields.h"
+
 namespace tidepool::kube::internal {
 namespace {
 
@@ -28,12 +30,6 @@ Code CodeOf(long http_code, std::string_view reason) {
   return Code::kUnavailable;
 }
 
-std::string TextAt(const Json& object, const char* field) {
-  const auto it = object.find(field);
-  return it != object.end() && it->is_string() ? it->get<std::string>()
-                                               : std::string();
-}
-
 Status Make(long http_code, std::string_view reason, std::string_view message,
             std::string_view attempt) {
   return MakeError(CodeOf(http_code, reason), "{}: {} ({}{}{})", attempt,
@@ -44,10 +40,7 @@ Status Make(long http_code, std::string_view reason, std::string_view message,
 }  // namespace
 
 Status ApiError(const Json& status, std::string_view attempt) {
-  long code = 500;
-  if (const auto it = status.find("code");
-      it != status.end() && it->is_number_integer())
-    code = it->get<long>();
+  long code = IntegerAt(status, "code", 500);
   // Some servers tell of an expired version by its reason alone.
   const std::string reason = TextAt(status, "reason");
   if (reason == "Expired" || reason == "Gone") code = 410;

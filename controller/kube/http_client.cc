@@ -7,6 +7,7 @@
 
 #include "controller/kube/api_error.h"
 #include "controller/kube/http_exchange.h"
+#include "controller/kube/json_fields.h"
 #include "controller/kube/json_stream.h"
 #include "controller/kube/resource_url.h"
 #include "controller/kube/token_source.h"
@@ -230,18 +231,13 @@ StatusOr<std::string> HttpClient::List(const ResourceType& type,
     if (!next.empty()) AddQuery(path, "continue", next);
     ASSIGN_OR_RETURN(const Json page,
                      impl_->ListPage(attempt, path, options.stop, take));
-    const auto metadata = page.find("metadata");
-    if (metadata == page.end() || !metadata->is_object())
-      return DataLoss("{}: a list without metadata", attempt.ToString());
-    std::string token;
-    if (const auto it = metadata->find("continue");
-        it != metadata->end() && it->is_string())
-      token = it->get<std::string>();
+    const Json& metadata = At(page, "metadata");
+    std::string token = TextAt(metadata, "continue");
     if (token.empty()) {
-      const auto version = metadata->find("resourceVersion");
-      if (version == metadata->end() || !version->is_string())
+      std::string version = TextAt(metadata, "resourceVersion");
+      if (version.empty())
         return DataLoss("{}: a list without version", attempt.ToString());
-      return version->get<std::string>();
+      return version;
     }
     if (token == next)
       return DataLoss("{}: the same page again", attempt.ToString());

@@ -2,24 +2,15 @@
 
 #include <algorithm>
 
+#include "controller/kube/json_fields.h"
 #include "controller/reconcilers/holding.h"
 #include "dataplane/scheduling/planner.h"
 
 namespace tidepool::reconcilers {
 namespace {
 
-std::string TextAt(const Json& object, const char* name) {
-  if (!object.is_object()) return "";
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>()
-                                                     : std::string();
-}
-
 std::optional<int32_t> ReplicasAt(const Json& object, const char* name) {
-  if (!object.is_object()) return std::nullopt;
-  const auto found = object.find(name);
-  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
-  const auto value = found->get<int64_t>();
+  const int64_t value = kube::IntegerAt(object, name, -1);
   if (value < 0 || value > kReplicasMax) return std::nullopt;
   return static_cast<int32_t>(value);
 }
@@ -114,7 +105,7 @@ FamilyState ReadFamily(const FamilyObserved& observed,
   FamilyState family{.observed = &observed};
   family.spec =
       ReadKVCachePool(observed.key.name, observed.spec, family.problems);
-  const std::string pinned = TextAt(observed.status, "version");
+  const std::string pinned = kube::TextAt(observed.status, "version");
   family.version = !family.spec.version.empty() ? family.spec.version
                    : !pinned.empty()            ? pinned
                                                 : settings.version;

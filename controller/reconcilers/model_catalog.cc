@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "controller/kube/json_fields.h"
+
 namespace tidepool::reconcilers {
 
 ModelState LocalModelCatalog::Lookup(const kube::ObjectKey&,
@@ -21,13 +23,9 @@ bool IsCommit(std::string_view revision) {
 }
 
 std::string PinnedCommit(const ModelSpec& model, const Json& status) {
-  if (!status.is_object()) return "";
-  const auto from = status.find("resolvedModel");
-  const auto commit = status.find("modelRevision");
-  if (from == status.end() || *from != model.ResolutionKey() ||
-      commit == status.end() || !commit->is_string())
-    return "";
-  return commit->get<std::string>();
+  return kube::At(status, "resolvedModel") == model.ResolutionKey()
+             ? kube::TextAt(status, "modelRevision")
+             : std::string();
 }
 
 std::optional<ModelState> LocalModelState(const KVCachePoolSpec& spec) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 
+#include "controller/kube/json_fields.h"
 #include "controller/kube/resource_types.h"
 #include "controller/reconcilers/names.h"
 #include "controller/reconcilers/plan.h"
@@ -13,27 +14,11 @@
 namespace tidepool::reconcilers {
 namespace {
 
+using kube::At;
+using kube::IntegerAt;
+using kube::TextAt;
+
 constexpr size_t kTroubleBytesMax = 256;
-
-// What the API server says is read as carefully as what users write: an object
-// may have been stored by an older version of it.
-const Json& At(const Json& object, std::string_view name) {
-  static const Json null;
-  if (!object.is_object()) return null;
-  const auto found = object.find(name);
-  return found == object.end() ? null : *found;
-}
-
-std::string TextAt(const Json& object, std::string_view name) {
-  const Json& value = At(object, name);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
-
-int64_t IntegerAt(const Json& object, std::string_view name,
-                  int64_t otherwise = 0) {
-  const Json& value = At(object, name);
-  return value.is_number_integer() ? value.get<int64_t>() : otherwise;
-}
 
 kube::ObjectKey KeyOf(const Json& metadata) {
   return {.space = TextAt(metadata, "namespace"),

@@ -1,31 +1,27 @@
 #include "controller/runtime/informer.h"
 
+#include "controller/kube/json_fields.h"
 #include "dataplane/base/check.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/random.h"
 
 namespace tidepool::runtime {
 namespace internal {
-namespace {
 
-std::string TextAt(const kube::Json& object, const char* field) {
-  const auto metadata = object.find("metadata");
-  if (metadata == object.end() || !metadata->is_object()) return "";
-  const auto it = metadata->find(field);
-  return it != metadata->end() && it->is_string() ? it->get<std::string>() : "";
-}
-
-}  // namespace
+using kube::At;
+using kube::TextAt;
 
 kube::ObjectKey KeyOf(const kube::Json& object) {
-  return {TextAt(object, "namespace"), TextAt(object, "name")};
+  const kube::Json& metadata = At(object, "metadata");
+  return {TextAt(metadata, "namespace"), TextAt(metadata, "name")};
 }
 
 uint64_t VersionOf(const kube::Json& object) {
-  const std::string version = TextAt(object, "resourceVersion");
+  const kube::Json& metadata = At(object, "metadata");
+  const std::string version = TextAt(metadata, "resourceVersion");
   if (version.empty()) return 0;
   const std::hash<std::string> hash;
-  return Mix64(hash(TextAt(object, "uid"))) + hash(version) + 1;
+  return Mix64(hash(TextAt(metadata, "uid"))) + hash(version) + 1;
 }
 
 }  // namespace internal

@@ -1,48 +1,43 @@
 #include <algorithm>
 
+#include "controller/kube/json_fields.h"
 #include "controller/runtime/leader_elector.h"
 
 namespace tidepool::runtime {
 namespace {
+
+using kube::At;
+using kube::IntegerAt;
+using kube::TextAt;
 
 // A Lease that states more is not waited for any longer.
 constexpr Duration kDurationMax = std::chrono::minutes(1);
 // Between tries to renew.
 constexpr Duration kRetryInterval = std::chrono::milliseconds(200);
 
-std::string HolderIn(const kube::Json& spec) {
-  const auto it = spec.find("holderIdentity");
-  return it != spec.end() && it->is_string() ? it->get<std::string>() : "";
-}
-
 // Absent numbers are 0. Errors: kInvalidArgument.
 StatusOr<int64_t> NumberIn(const kube::Json& spec, const char* field) {
-  const auto it = spec.find(field);
-  if (it == spec.end() || it->is_null()) return 0;
-  if (!it->is_number_integer() || it->get<int64_t>() < 0 ||
-      it->get<int64_t>() > INT32_MAX)
+  if (At(spec, field).is_null()) return 0;
+  const int64_t number = IntegerAt(spec, field, -1);
+  if (number < 0 || number > INT32_MAX)
     return InvalidArgument("spec.{} of the Lease is no number of 31 bits",
                            field);
-  return it->get<int64_t>();
+  return number;
 }
 
 }  // namespace
 
 StatusOr<LeaseState> ParseLease(const kube::Json& lease) {
-  LeaseState state;
-  const auto metadata = lease.find("metadata");
-  if (metadata == lease.end() || !metadata->is_object() ||
-      !metadata->contains("resourceVersion") ||
-      !metadata->at("resourceVersion").is_string())
+  const kube::Json& spec = At(lease, "spec");
+  LeaseState state{
+      .resource_version = TextAt(At(lease, "metadata"), "resourceVersion"),
+      .holder = TextAt(spec, "holderIdentity")};
+  if (state.resource_version.empty())
     return InvalidArgument("the Lease has no metadata.resourceVersion");
-  state.resource_version = metadata->at("resourceVersion").get<std::string>();
-  const auto spec = lease.find("spec");
-  if (spec == lease.end() || !spec->is_object()) return state;
-  state.holder = HolderIn(*spec);
   ASSIGN_OR_RETURN(const int64_t seconds,
-                   NumberIn(*spec, "leaseDurationSeconds"));
+                   NumberIn(spec, "leaseDurationSeconds"));
   state.duration = std::chrono::seconds(seconds);
-  ASSIGN_OR_RETURN(state.transitions, NumberIn(*spec, "leaseTransitions"));
+  ASSIGN_OR_RETURN(state.transitions, NumberIn(spec, "leaseTransitions"));
   return state;
 }
 

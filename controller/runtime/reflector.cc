@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "controller/kube/json_fields.h"
 #include "dataplane/base/check.h"
 
 namespace tidepool::runtime {
@@ -11,12 +12,7 @@ namespace {
 constexpr Duration kWatchMin = std::chrono::seconds(1);
 
 std::string VersionIn(const kube::Json& object) {
-  const auto metadata = object.find("metadata");
-  if (metadata == object.end() || !metadata->is_object()) return "";
-  const auto version = metadata->find("resourceVersion");
-  return version != metadata->end() && version->is_string()
-             ? version->get<std::string>()
-             : "";
+  return kube::TextAt(kube::At(object, "metadata"), "resourceVersion");
 }
 
 // Versions are decimal numbers of any length (API conventions since 1.35);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "controller/kube/json_fields.h"
 #include "controller/kube/resource_types.h"
 #include "controller/kube/writes.h"
 #include "controller/reconcilers/kv_cache_pool/manifests.h"
@@ -13,6 +14,10 @@
 
 namespace tidepool::reconcilers {
 namespace {
+
+using kube::At;
+using kube::IntegerAt;
+using kube::TextAt;
 
 constexpr size_t kMoveBytesMax = 200;
 
@@ -27,9 +32,7 @@ RoleCounts CountRole(const FamilyState& family, bool is_prefill) {
     ++counts.pools;
     counts.desired += pool.target;
     counts.ready += pool.counts.ready;
-    const Json& status = pool.observed->status;
-    const Json lent =
-        status.is_object() ? status.value("lent", Json()) : Json();
+    const Json& lent = At(pool.observed->status, "lent");
     if (lent.is_array()) counts.lent += static_cast<int32_t>(lent.size());
   }
   return counts;
@@ -165,17 +168,10 @@ Condition Degraded(const FamilyState& family) {
   return {"Degraded", false, "AsExpected", ""};
 }
 
-int64_t IntegerAt(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_number_integer()
-             ? found->get<int64_t>()
-             : -1;
-}
-
 // True if a figure is another by more than a tenth: less is noise.
 bool Moved(const Json& before, const FleetFigures& now) {
   const auto moved = [&](const char* name, std::optional<int64_t> value) {
-    const auto old = static_cast<double>(IntegerAt(before, name));
+    const auto old = static_cast<double>(IntegerAt(before, name, -1));
     if (!value.has_value() || old < 0) return value.has_value() != (old >= 0);
     const auto fresh = static_cast<double>(*value);
     return std::abs(fresh - old) > 0.1 * std::max(fresh, old) &&
@@ -190,15 +186,10 @@ bool Moved(const Json& before, const FleetFigures& now) {
 // What status.observed ought to say: what it says, unless that is old and
 // wrong.
 Json Observed(const Json& status, const KVCachePoolInputs& inputs) {
-  const Json before =
-      status.is_object() ? status.value("observed", Json()) : Json();
+  const Json& before = At(status, "observed");
   if (!inputs.figures.has_value()) return before;
   if (before.is_object()) {
-    const auto at = before.find("at");
-    const StatusOr<double> since =
-        at != before.end() && at->is_string()
-            ? kube::ParseTime(at->get_ref<const std::string&>())
-            : StatusOr<double>(0.0);
+    const StatusOr<double> since = kube::ParseTime(TextAt(before, "at"));
     if (since.ok() && inputs.unix_seconds - *since < kFiguresIntervalSeconds)
       return before;
     if (!Moved(before, *inputs.figures)) return before;
@@ -217,7 +208,7 @@ Json Observed(const Json& status, const KVCachePoolInputs& inputs) {
 // "812/2000", "812", or absent.
 void AddAgainst(const Json& observed, const char* name,
                 std::optional<int64_t> slo, const char* column, Json& summary) {
-  const int64_t value = observed.is_object() ? IntegerAt(observed, name) : -1;
+  const int64_t value = IntegerAt(observed, name, -1);
   if (value < 0) return;
   summary[column] = slo.has_value() ? fmt::format("{}/{}", value, *slo)
                                     : fmt::format("{}", value);
@@ -237,14 +228,10 @@ Json Summary(const FamilyState& family, const RoleCounts& prefill,
              summary);
   AddAgainst(observed, "tbtMilliseconds", family.spec.slo.tbt_ms, "tbt",
              summary);
-  if (observed.is_object() && IntegerAt(observed, "hitRatePercent") >= 0)
-    summary["hitRate"] =
-        fmt::format("{}%", IntegerAt(observed, "hitRatePercent"));
+  if (const int64_t rate = IntegerAt(observed, "hitRatePercent", -1); rate >= 0)
+    summary["hitRate"] = fmt::format("{}%", rate);
   if (moves.is_array() && !moves.empty() && moves[0].is_object()) {
-    const auto text = [&](const char* name) {
-      const Json value = moves[0].value(name, Json());
-      return value.is_string() ? value.get<std::string>() : std::string();
-    };
+    const auto text = [&](const char* name) { return TextAt(moves[0], name); };
     summary["lastMove"] =
         Shortened(fmt::format("{} {}->{}: {}", text("pool"), text("from"),
                               text("to"), text("reason")),
@@ -291,11 +278,11 @@ void AddStatus(const FamilyState& family, const KVCachePoolInputs& inputs,
   Json moves = inputs.rebalancing.moves;
   if (!moves.is_null()) {
     status["rebalances"] = moves;
-  } else if (observed.status.is_object()) {
-    moves = observed.status.value("rebalances", Json());
+  } else {
+    moves = At(observed.status, "rebalances");
   }
   status["summary"] =
-      Summary(family, prefill, decode, status.value("observed", Json()), moves);
+      Summary(family, prefill, decode, At(status, "observed"), moves);
 }
 
 }  // namespace

@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <optional>
 
+#include "controller/kube/json_fields.h"
+
 namespace tidepool::reconcilers {
 namespace {
 
-constexpr std::string_view kPhases[] = {"Switching", "Lent", "Returning"};
+using kube::TextAt;
 
-std::string TextAt(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>()
-                                                     : std::string();
-}
+constexpr std::string_view kPhases[] = {"Switching", "Lent", "Returning"};
 
 std::optional<Loan> ReadLoan(const Json& entry) {
   if (!entry.is_object()) return std::nullopt;
