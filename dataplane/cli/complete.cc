@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "absl/strings/ascii.h"
 #include "dataplane/base/config.h"
 #include "dataplane/cli/commands.h"
 #include "dataplane/cli/http_client.h"
+#include "dataplane/conductor/api_keys.h"
 
 namespace tidepool::cli {
 namespace {
@@ -69,15 +69,10 @@ Status WaitUntilReady(const Endpoint& endpoint, std::chrono::seconds wait) {
   }
 }
 
-// As the conductor reads it: one key a line, beside comments.
 StatusOr<std::string> FirstKeyIn(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return NotFound("API key file {} cannot be read", path);
-  for (std::string line; std::getline(file, line);) {
-    absl::StripAsciiWhitespace(&line);
-    if (!line.empty() && line.front() != '#') return line;
-  }
-  return InvalidArgument("API key file {} has no key", path);
+  ASSIGN_OR_RETURN(const std::vector<std::string> keys,
+                   conductor::ApiKeys::ReadFile(path));
+  return keys.front();
 }
 
 // "" if there is none.
