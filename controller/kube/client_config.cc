@@ -112,7 +112,7 @@ Status Reader::ReadUser(const YAML::Node& user, ClientConfig& config) const {
           "token file",
           field);
   config.token = Text(user, "token");
-  if (!internal::IsBearerToken(config.token))
+  if (!IsBearerToken(config.token))
     return Bad("`user.token` is no bearer token");
   if (const std::string file = Text(user, "tokenFile"); !file.empty())
     config.token_file = Beside(file);

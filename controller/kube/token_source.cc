@@ -5,7 +5,7 @@
 #include "controller/kube/small_file.h"
 #include "dataplane/base/log.h"
 
-namespace tidepool::kube::internal {
+namespace tidepool::kube {
 namespace {
 
 constexpr Duration kReadInterval = std::chrono::minutes(1);
@@ -16,6 +16,8 @@ constexpr size_t kTokenBytesMax = 64 << 10;
 bool IsBearerToken(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
 }
+
+namespace internal {
 
 Status TokenSource::Read(TimePoint now) {
   ASSIGN_OR_RETURN(std::string text, ReadSmallFile(path_, kTokenBytesMax));
@@ -49,4 +51,5 @@ bool TokenSource::Refresh(const std::string& token, TimePoint now) {
   return Read(now).ok() && current_ != token;
 }
 
-}  // namespace tidepool::kube::internal
+}  // namespace internal
+}  // namespace tidepool::kube

@@ -8,10 +8,12 @@
 #include "dataplane/base/mutex.h"
 #include "dataplane/base/status.h"
 
-namespace tidepool::kube::internal {
+namespace tidepool::kube {
 
 // Nothing in it could end the header that carries it.
 bool IsBearerToken(std::string_view text);
+
+namespace internal {
 
 // The bearer token, read again as its file changes. Thread-safe.
 class TokenSource {
@@ -36,4 +38,5 @@ class TokenSource {
   TimePoint read_at_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace tidepool::kube::internal
+}  // namespace internal
+}  // namespace tidepool::kube

@@ -56,11 +56,11 @@ void GrantWithin(const std::optional<uint32_t>& budget,
   if (left.has_value())
     *left -= static_cast<uint32_t>(std::min<uint64_t>(*left, held - told));
   const std::vector<uint32_t> granted = scheduling::GrantReplicas(wanted, left);
-  for (size_t i = 0; i < pools.size(); ++i)
+  for (size_t i = 0; i < pools.size(); ++i) {
     pools[i].granted = static_cast<int32_t>(granted[i]);
-  for (size_t i = 0; i < pools.size(); ++i)
     pools[i].waits_for_room = WantsLargerPods(pools[i], holdings[i].each) &&
                               held > budget.value_or(held);
+  }
 }
 
 }  // namespace tidepool::reconcilers

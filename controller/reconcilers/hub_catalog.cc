@@ -9,6 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "controller/kube/resource_types.h"
+#include "controller/kube/token_source.h"
 #include "dataplane/base/bounded_queue.h"
 #include "dataplane/base/checked_math.h"
 #include "dataplane/base/log.h"
@@ -66,7 +67,7 @@ StatusOr<std::string> ReadToken(kube::Client& client, const TokenRef& ref) {
     token.pop_back();
   // It becomes part of a header.
   if (token.empty() || token.size() > kTokenBytesMax ||
-      !std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; }))
+      !kube::IsBearerToken(token))
     return InvalidArgument("Secret {}/{}: {} is no token", ref.space,
                            ref.secret, ref.key);
   return token;

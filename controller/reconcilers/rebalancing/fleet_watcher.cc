@@ -21,6 +21,7 @@ namespace wire = conductor::v1;
 using worker::v1::Role;
 
 constexpr Duration kTick = std::chrono::milliseconds(250);
+constexpr int kReportBytesMax = 16 << 20;
 
 // What holds the channel of a call. It must not end on gRPC's own threads: the
 // process's last channel with callbacks joins those threads.
@@ -28,7 +29,6 @@ struct Connection {
   std::unique_ptr<wire::FleetService::Stub> stub;
   std::shared_ptr<grpc::ClientContext> context;
 };
-constexpr int kReportBytesMax = 16 << 20;
 
 std::optional<WorkerRole> FromWire(Role role) {
   switch (role) {
@@ -188,9 +188,8 @@ class FleetWatcher::Call final
         connection_{.stub = {}, .context = std::move(context)} {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kReportBytesMax);
-    // Its own connection, which goes with it; nothing is asked of proxies.
+    // Its own connection, which goes with it.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     connection_.stub = wire::FleetService::NewStub(
         security.OpenChannel(target, rpc::Component::kConductor, arguments));
     request_.set_interval_ms(interval_ms);

@@ -30,7 +30,6 @@ std::unique_ptr<wire::WorkerService::Stub> StubOf(const rpc::Security& security,
                                                   const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return wire::WorkerService::NewStub(
       security.OpenChannel(address, rpc::Component::kWorker, arguments));
 }
