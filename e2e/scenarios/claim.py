@@ -5,6 +5,8 @@ anyway; what elsewhere keeps them in are their NetworkPolicies."""
 from framework import oracle
 from framework.cluster import ROOT
 
+from .install import ASK, openai_text
+
 FOLDER = ROOT / "models"  # holds demo/
 
 
@@ -51,6 +53,7 @@ def run(context):
         fleet.wait_ready()
         bodies = oracle.bodies(8)
         fleet.expect_serving(bodies, context.oracle.tokens(bodies))
+        assert openai_text(fleet) == context.oracle.text(ASK)
         found = ways_out(context.cluster, namespace)
         assert not found, f"ways out of the cluster: {found}"
         fleet.delete()

@@ -1,33 +1,44 @@
 """A new user: the three commands of docs/quickstart-kubernetes.md, then the
 official OpenAI client; the tokens are those that one process gives."""
 
+import re
+import shlex
 import subprocess
 import time
 
 import openai
 
+from framework.cluster import ROOT
 from framework.context import CHART, SYSTEM
 
+PAGE = ROOT / "docs/quickstart-kubernetes.md"
 FIRST_TOKEN_SECONDS_MAX = 90
 ASK = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 60,
        "temperature": 0}
 
 
-def complete(fleet):
-    """`tidepool complete` in a conductor's pod: (its text, when its first
-    piece came)."""
-    command = [
-        "kubectl", "-n", fleet.namespace, "exec", "deployment/demo-conductor",
-        "--", "tidepool", "complete", "--temperature", "0", "--max-tokens",
-        str(ASK["max_tokens"]), ASK["prompt"]]
+def commands_of_the_page():
+    """helm install, kubectl wait, kubectl exec: as words."""
+    block = re.search(r"```sh\n(.*?)```", PAGE.read_text(), re.S).group(1)
+    commands = [shlex.split(text.replace("\\\n", " "))
+                for text in block.split("\n\n")]
+    assert [command[0] for command in commands] == [
+        "helm", "kubectl", "kubectl"], commands
+    return commands
+
+
+def first_token(cluster, command):
+    """Runs `tidepool complete`; when the first piece of its text came."""
+    prompt = command[-1]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                           stderr=subprocess.STDOUT,
-                          env=fleet.cluster.environment) as process:
-        text = process.stdout.read(len(ASK["prompt"]) + 1)
+                          env=cluster.environment) as process:
+        text = process.stdout.read(len(prompt) + 1)
         first = time.monotonic()
         text += process.stdout.read()
-    assert process.returncode == 0, text
-    return text.removeprefix(ASK["prompt"]).removesuffix("\n"), first
+    assert process.returncode == 0 and text.startswith(prompt) and \
+        len(text) > len(prompt) + 1, text
+    return first
 
 
 def openai_text(fleet):
@@ -55,17 +66,15 @@ def run(context):
     fleet = context.fleet(namespace=SYSTEM, apply=False)
     expected = context.oracle.text(ASK)
 
+    install, wait, complete = commands_of_the_page()
     begin = time.monotonic()
-    cluster.helm("install", "tidepool", CHART, "--namespace", SYSTEM,
-                 "--create-namespace", "--wait", "--timeout", "90s",
-                 "--set", "samples.enabled=true", *context.chart_values())
+    # The values that come last win: this cluster's image.
+    cluster.helm(*(str(CHART) if word == "helm/tidepool" else word
+                   for word in install[1:]), *context.chart_values())
     installed = time.monotonic() - begin
-    fleet.kubectl("wait", "--for=condition=Ready", "kvp/demo",
-                  "--timeout=90s", timeout=100)
+    cluster.kubectl(*wait[1:], timeout=100)
     ready = time.monotonic() - begin
-    text, first = complete(fleet)
-    first -= begin
-    assert text == expected, f"other text: {text!r}, expected {expected!r}"
+    first = first_token(cluster, complete) - begin
     fleet.wait_ready()
 
     assert openai_text(fleet) == expected
