@@ -50,6 +50,9 @@ Status ApiError(const Json& status, std::string_view attempt) {
 Status ApiError(long http_code, std::string_view body,
                 std::string_view attempt) {
   const Json parsed = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  // What it says of an API group that is not installed.
+  if (body.starts_with("404 page not found"))
+    body = "the cluster has no such kind";
   if (!parsed.is_object()) return Make(http_code, "", body, attempt);
   return Make(http_code, TextAt(parsed, "reason"), TextAt(parsed, "message"),
               attempt);

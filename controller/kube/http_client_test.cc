@@ -25,6 +25,7 @@ using testing::TestCertificate;
 using testing::TestRequest;
 using testing::TestServer;
 using Connection = testing::TestServer::Connection;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 const ObjectKey kKey{"space", "a"};
@@ -155,6 +156,9 @@ TEST_F(HttpClientTest, TellsErrorsByTheirCode) {
   }
   ServeAnswer(502, "<html>bad gateway</html>");
   EXPECT_EQ(client_->Get(kPod, kKey).status().code(), Code::kUnavailable);
+  ServeAnswer(404, "404 page not found\n");
+  EXPECT_THAT(std::string(MessageOf(client_->Get(kPod, kKey).status())),
+              EndsWith("get Pod space/a: the cluster has no such kind (404)"));
   ServeAnswer(200, "no json");
   EXPECT_EQ(client_->Get(kPod, kKey).status().code(), Code::kDataLoss);
 }
