@@ -31,7 +31,8 @@ HEAD = """\
 Three kinds, all of a namespace. Manifests to begin with are in
 `crds/v1alpha1/samples`. Fields without a default may be left out unless they are
 marked *required*. Whatever breaks a bound or a rule is refused by the API server
-with a message that names the field, and so are fields that do not exist.
+with a message that names the field, and so are fields that do not exist, if the
+client asks for that: kubectl does; others get a warning, and the field is dropped.
 
 `status` is written by the controller alone; `spec` by you and by autoscalers,
 never by the controller.
