@@ -9,12 +9,15 @@ StatusOr<std::string> ReadSmallFile(const std::string& path, size_t bytes_max) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) return ErrnoError(errno, fmt::format("reading `{}`", path));
-  std::string text(bytes_max + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  std::string text;
+  char piece[4096];
+  do {
+    file.read(piece, sizeof(piece));
+    text.append(piece, static_cast<size_t>(file.gcount()));
+    if (text.size() > bytes_max)
+      return InvalidArgument("`{}` is larger than {} bytes", path, bytes_max);
+  } while (file);
   if (file.bad()) return Unavailable("reading `{}` failed", path);
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > bytes_max)
-    return InvalidArgument("`{}` is larger than {} bytes", path, bytes_max);
   return text;
 }
 
