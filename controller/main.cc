@@ -227,7 +227,7 @@ StatusOr<int> RunCheckUninstall(const ControllerOptions& options) {
 // Many threads parse a little now and then: with an arena for each of them, or
 // pieces kept back for each, what is free would be more than what is in use.
 void KeepMemorySmall() {
-  mallopt(M_ARENA_MAX, 2);
+  mallopt(M_ARENA_MAX, 1);
   mallopt(M_TRIM_THRESHOLD, 256 << 10);
 }
 
