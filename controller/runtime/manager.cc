@@ -6,15 +6,23 @@
 #include <thread>
 #include <utility>
 
-#include "controller/runtime/health_server.h"
 #include "controller/runtime/manager_metrics.h"
 #include "dataplane/base/check.h"
+#include "dataplane/base/http_endpoints.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/mutex.h"
 #include "dataplane/base/notification.h"
 #include "dataplane/base/random.h"
 
 namespace tidepool::runtime {
+namespace {
+
+HttpAnswer AnswerOf(const Status& probe) {
+  if (probe.ok()) return {.body = "ok\n"};
+  return {.status = 503, .body = fmt::format("{}\n", MessageOf(probe))};
+}
+
+}  // namespace
 
 struct Manager::Impl {
   struct Looped {
@@ -45,6 +53,7 @@ struct Manager::Impl {
   Status Healthy() const;
   Status Ready() const;
   std::string Metrics() const;
+  HttpAnswer Answer(std::string_view path) const;
 
   const ManagerOptions options;
   kube::Client& client;
@@ -65,7 +74,7 @@ struct Manager::Impl {
   bool leading ABSL_GUARDED_BY(mutex) = false;
 
   std::unique_ptr<LeaderElector> elector;
-  std::unique_ptr<HealthServer> health;
+  std::unique_ptr<HttpEndpoints> health;
   std::jthread tender;  // resync, and the beginning once informers have synced
 };
 
@@ -173,6 +182,15 @@ std::string Manager::Impl::Metrics() const {
   return metrics.Text(levels);
 }
 
+HttpAnswer Manager::Impl::Answer(std::string_view path) const {
+  if (path == "/healthz") return AnswerOf(Healthy());
+  if (path == "/readyz") return AnswerOf(Ready());
+  if (path == "/metrics")
+    return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+            .body = Metrics()};
+  return {.status = 404, .body = "there are /healthz, /readyz and /metrics\n"};
+}
+
 Status Manager::Impl::Start() {
   CHECK(!started);
   if (options.elect)
@@ -181,12 +199,11 @@ Status Manager::Impl::Start() {
         LeaderElector::Listener{
             .started = [this](uint64_t term) { Lead(term); },
             .stopped = [this] { Follow(); }});
-  ASSIGN_OR_RETURN(
-      health, HealthServer::Start({.host = options.health_host,
-                                   .port = options.health_port,
-                                   .healthy = [this] { return Healthy(); },
-                                   .ready = [this] { return Ready(); },
-                                   .metrics = [this] { return Metrics(); }}));
+  ASSIGN_OR_RETURN(health,
+                   HttpEndpoints::Start(
+                       options.health_host.empty() ? "::" : options.health_host,
+                       options.health_port,
+                       [this](std::string_view path) { return Answer(path); }));
   started = true;
   for (const Looped& each : loops)
     each.loop->Start([this] { return IsLeading(); });

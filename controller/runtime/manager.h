@@ -62,7 +62,7 @@ class Manager {
   // Counts a call of the API client, for /metrics. Thread-safe.
   void CountCall(const kube::CallRecord& call);
 
-  // Errors: kUnavailable (health port in use).
+  // Errors: those of ListenTcp for the health port.
   Status Start();
   // Loops first (what runs ends), then the Lease is released, then informers
   // and health. Idempotent.

@@ -1,10 +1,8 @@
 #include "controller/runtime/manager.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <set>
@@ -12,10 +10,9 @@
 
 #include "controller/kube/resource_types.h"
 #include "controller/kube/writes.h"
-#include "controller/runtime/health_server.h"
 #include "controller/runtime/leading_client.h"
 #include "dataplane/base/notification.h"
-#include "dataplane/base/unique_fd.h"
+#include "dataplane/base/socket_address.h"
 #include "tests/fakes/api_server.h"
 #include "tests/fakes/faulty_client.h"
 
@@ -138,71 +135,18 @@ TEST(LeadingClientTest, WritesOnlyWhileLeading) {
   EXPECT_EQ(server.changes(kube::kConfigMap), 1u);
 }
 
-// The answer to "GET path", or what else is sent.
-std::string Ask(uint16_t port, const std::string& text) {
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(
-      connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-      0);
+// The answer to a GET of `path`.
+std::string Probe(uint16_t port, const std::string& path) {
+  const auto address = *ResolveAddress("127.0.0.1", port);
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM, 0));
+  EXPECT_EQ(connect(fd.get(), address.raw(), address.length), 0);
+  const std::string text = "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
   (void)!send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
   std::string answer;
   char buffer[4096];
   for (ssize_t got; (got = recv(fd.get(), buffer, sizeof(buffer), 0)) > 0;)
     answer.append(buffer, static_cast<size_t>(got));
   return answer;
-}
-
-std::string Probe(uint16_t port, const std::string& path) {
-  return Ask(port, "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
-}
-
-TEST(HealthServerTest, AnswersProbesAndMetrics) {
-  std::atomic<bool> ready = false;
-  const auto server = HealthServer::Start(
-      {.host = "127.0.0.1",
-       .ready = [&] { return ready ? OkStatus() : Unavailable("not yet"); },
-       .metrics = [] { return std::string("metric 1\n"); }});
-  ASSERT_TRUE(server.ok());
-  const uint16_t port = (*server)->port();
-  EXPECT_THAT(Probe(port, "/healthz"), HasSubstr("200 OK"));
-  EXPECT_THAT(Probe(port, "/readyz"), HasSubstr("503"));
-  EXPECT_THAT(Probe(port, "/readyz?verbose"), HasSubstr("not yet"));
-  ready = true;
-  EXPECT_THAT(Probe(port, "/readyz"), HasSubstr("200 OK"));
-  EXPECT_THAT(Probe(port, "/metrics"), HasSubstr("metric 1"));
-  EXPECT_THAT(Probe(port, "/"), HasSubstr("404"));
-  EXPECT_THAT(Ask(port, "POST /healthz HTTP/1.1\r\n\r\n"), HasSubstr("405"));
-  EXPECT_EQ(Ask(port, std::string(20'000, 'x')), "");
-}
-
-TEST(HealthServerTest, IdleConnectionsDoNotKeepProbesOut) {
-  const auto server = HealthServer::Start({.host = "127.0.0.1"});
-  ASSERT_TRUE(server.ok());
-  std::vector<UniqueFd> idle;
-  for (int i = 0; i < 50; ++i) {
-    idle.emplace_back(socket(AF_INET, SOCK_STREAM, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons((*server)->port());
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_EQ(connect(idle.back().get(), reinterpret_cast<sockaddr*>(&address),
-                      sizeof(address)),
-              0);
-  }
-  EXPECT_THAT(Probe((*server)->port(), "/healthz"), HasSubstr("200 OK"));
-}
-
-TEST(HealthServerTest, SaysWhichPortIsTaken) {
-  const auto first = HealthServer::Start({.host = "127.0.0.1"});
-  const auto second =
-      HealthServer::Start({.host = "127.0.0.1", .port = (*first)->port()});
-  EXPECT_EQ(second.status().code(), Code::kUnavailable);
-  EXPECT_EQ(HealthServer::Start({.host = "no address"}).status().code(),
-            Code::kInvalidArgument);
 }
 
 // A controller that copies each ConfigMap into a Secret.
@@ -301,6 +245,7 @@ TEST(ManagerTest, IsNotReadyBeforeItHasListed) {
   const uint16_t port = controller.manager.health_port();
   EXPECT_THAT(Probe(port, "/readyz"), HasSubstr("configmaps"));
   EXPECT_THAT(Probe(port, "/healthz"), HasSubstr("200 OK"));
+  EXPECT_THAT(Probe(port, "/"), HasSubstr("404"));
   client.Revive();
   ASSERT_TRUE(controller.maps.WaitForSync(minutes(1)));
   EXPECT_THAT(Probe(port, "/readyz"), HasSubstr("200 OK"));

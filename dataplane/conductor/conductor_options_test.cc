@@ -5,8 +5,6 @@
 
 #include <fstream>
 
-#include "dataplane/conductor/host_port.h"
-
 namespace tidepool::conductor {
 namespace {
 
@@ -78,11 +76,6 @@ TEST(ConductorOptionsTest, NamesOfWorkersDoNotRepeat) {
   EXPECT_EQ(ParseWorkers({"a=h:1", "b=h:2"})->size(), 2u);
   EXPECT_THAT(ParseWorkers({"a=h:1", "a=h:2"}).status().ToString(),
               HasSubstr("the name a"));
-}
-
-TEST(ConductorOptionsTest, AddressesAreWrittenAsUrlsHaveThem) {
-  EXPECT_EQ(HostPort("127.0.0.1", 80), "127.0.0.1:80");
-  EXPECT_EQ(HostPort("::1", 80), "[::1]:80");
 }
 
 TEST(ConductorOptionsTest, WantsKeysBeyondLoopback) {

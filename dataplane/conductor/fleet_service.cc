@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 #include "dataplane/base/mutex.h"
-#include "dataplane/conductor/host_port.h"
+#include "dataplane/base/socket_address.h"
 #include "tidepool/conductor/v1/fleet.grpc.pb.h"
 
 namespace tidepool::conductor {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -15,6 +16,8 @@
 #include <iterator>
 #include <optional>
 #include <utility>
+
+#include "dataplane/base/socket_address.h"
 
 namespace tidepool::conductor::internal {
 
@@ -31,6 +34,14 @@ constexpr milliseconds kTickMax{500};  // bounds how late a leaving is noticed
 constexpr milliseconds kLingerTimeout{2'000};
 constexpr size_t kReadBufferBytes = 64 << 10;
 constexpr size_t kIdleBufferBytes = 64 << 10;
+
+// Who comes by IPv4 to a socket of both has an address of IPv6, too.
+std::string TextOf(const asio::ip::address& address) {
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped())
+    return address.to_string();
+  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6())
+      .to_string();
+}
 
 std::string PathOf(std::string_view target) {
   return std::string(target.substr(0, target.find_first_of("?#")));
@@ -159,7 +170,7 @@ void Connection::Start() {
   error_code error;
   const auto peer = socket_.remote_endpoint(error);
   if (error) return Drop();
-  peer_ = fmt::format("{}:{}", peer.address().to_string(), peer.port());
+  peer_ = HostPort(TextOf(peer.address()), peer.port());
   socket_.set_option(asio::ip::tcp::no_delay(true), error);
   socket_.set_option(asio::socket_base::keep_alive(true), error);
   WaitForRequest();

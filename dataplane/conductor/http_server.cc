@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dataplane/base/log.h"
+#include "dataplane/base/socket_address.h"
 #include "dataplane/conductor/http_connection.h"
 
 namespace tidepool::conductor {
@@ -125,27 +126,15 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(
   for (int i = 0; i < std::max(options.threads, 1); ++i)
     impl->io.push_back(std::make_shared<IoThread>());
 
-  error_code error;
-  tcp::resolver resolver(impl->io[0]->context);
-  const auto found =
-      resolver.resolve(options.host, std::to_string(options.port),
-                       tcp::resolver::passive, error);
-  if (error || found.empty())
-    return InvalidArgument("host `{}`: {}", options.host, error.message());
-  const tcp::endpoint endpoint = *found.begin();
-  impl->acceptor = std::make_unique<tcp::acceptor>(impl->io[0]->context);
+  ASSIGN_OR_RETURN(UniqueFd listener, ListenTcp(options.host, options.port));
+  ASSIGN_OR_RETURN(const SocketAddress bound, BoundAddress(listener.get()));
+  ASSIGN_OR_RETURN(impl->port, BoundPort(listener.get()));
+  const tcp protocol =
+      bound.storage.ss_family == AF_INET6 ? tcp::v6() : tcp::v4();
+  impl->acceptor = std::make_unique<tcp::acceptor>(
+      impl->io[0]->context, protocol, listener.Release());
   impl->accept_timer =
       std::make_unique<asio::steady_timer>(impl->io[0]->context);
-  impl->acceptor->open(endpoint.protocol(), error);
-  if (!error)
-    impl->acceptor->set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) impl->acceptor->bind(endpoint, error);
-  if (!error)
-    impl->acceptor->listen(asio::socket_base::max_listen_connections, error);
-  if (error)
-    return Unavailable("listening on {}:{}: {}", options.host, options.port,
-                       error.message());
-  impl->port = impl->acceptor->local_endpoint(error).port();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 

@@ -57,8 +57,7 @@ class HttpServer {
       std::function<HttpResponse(int status, std::string_view message)>;
 
   // Binds and listens; nothing is accepted before Start.
-  // Errors: kInvalidArgument (no numeric address or resolvable name),
-  // kUnavailable naming host and port (in use, not permitted).
+  // Errors: those of ListenTcp.
   static StatusOr<std::unique_ptr<HttpServer>> Listen(
       const HttpServerOptions& options, HttpHandler handler,
       ErrorPage error_page);

@@ -434,13 +434,26 @@ TEST(HttpServerListenTest, NamesHostAndPortInUse) {
   ASSERT_TRUE(first.ok());
   const auto second =
       HttpServer::Listen({.port = (*first)->port()}, handler, page);
-  EXPECT_EQ(second.status().code(), Code::kUnavailable);
+  EXPECT_EQ(second.status().code(), Code::kAlreadyExists);
   EXPECT_THAT(std::string(second.status().message()),
               HasSubstr(std::to_string((*first)->port())));
   EXPECT_EQ(HttpServer::Listen({.host = "no such host"}, handler, page)
                 .status()
                 .code(),
             Code::kInvalidArgument);
+}
+
+TEST(HttpServerListenTest, WhoComesByIpv4HasSuchAnAddress) {
+  const auto server = *HttpServer::Listen(
+      {.host = "::"},
+      [](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+        exchange->Respond({.body = request.peer});
+      },
+      [](int, std::string_view) { return HttpResponse{}; });
+  server->Start();
+  RawClient client(server->port());
+  ASSERT_TRUE(client.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
+  EXPECT_THAT(client.ReadResponse(), HasSubstr("\r\n\r\n127.0.0.1:"));
 }
 
 }  // namespace

@@ -11,10 +11,10 @@
 
 #include "dataplane/base/file.h"
 #include "dataplane/base/random.h"
+#include "dataplane/base/socket_address.h"
 #include "dataplane/conductor/conductor_options.h"
 #include "dataplane/conductor/fleet_report.h"
 #include "dataplane/conductor/fleet_service.h"
-#include "dataplane/conductor/host_port.h"
 #include "dataplane/conductor/json_writer.h"
 #include "dataplane/model/model_source.h"
 

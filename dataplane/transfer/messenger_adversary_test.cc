@@ -37,8 +37,7 @@ class RawPeer {
   explicit RawPeer(UniqueFd fd) : fd_(std::move(fd)) {}
 
   static RawPeer ConnectTo(const Messenger& messenger) {
-    auto fd =
-        internal::ConnectTcp(*internal::ParseAddress(messenger.address()), 10s);
+    auto fd = internal::ConnectTcp(*ParseAddress(messenger.address()), 10s);
     CHECK(fd.ok());
     AwaitEvent(fd->get(), POLLOUT);
     return RawPeer(*std::move(fd));
@@ -364,13 +363,11 @@ class SourceTest : public testing::Test {
   explicit SourceTest(
       MessengerOptions options = Patient({.connect_backoff = 1ms}))
       : node_(1 << 20, options) {
-    auto listener =
-        internal::ListenTcp(*internal::ResolveAddress("127.0.0.1", 0));
+    auto listener = ListenTcp("127.0.0.1", 0);
     CHECK(listener.ok());
     listener_ = *std::move(listener);
     peer_ = *node_.messenger->Connect(
-        {.address =
-             fmt::format("127.0.0.1:{}", *internal::BoundPort(listener_.get())),
+        {.address = fmt::format("127.0.0.1:{}", *BoundPort(listener_.get())),
          .incarnation = kIncarnation},
         TransportPolicy::kTcp);
   }

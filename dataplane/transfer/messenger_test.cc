@@ -231,14 +231,11 @@ TEST_P(MessengerTest, RefusesToConnectToAnotherIncarnation) {
 
 TEST_P(MessengerTest, FailsWhenNobodyListens) {
   // A port that is taken, so that nobody else comes to listen there.
-  const internal::SocketAddress any = *internal::ResolveAddress("127.0.0.1", 0);
+  const SocketAddress any = *ResolveAddress("127.0.0.1", 0);
   const UniqueFd taken(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(bind(taken.get(), reinterpret_cast<const sockaddr*>(&any.storage),
-                 any.length),
-            0);
-  const PeerAddress address{
-      .address = ToText(*internal::BoundAddress(taken.get())),
-      .incarnation = 1};
+  ASSERT_EQ(bind(taken.get(), any.raw(), any.length), 0);
+  const PeerAddress address{.address = ToText(*BoundAddress(taken.get())),
+                            .incarnation = 1};
   const PeerId peer = *source_.messenger->Connect(address, GetParam());
   EXPECT_EQ(Run(BatchOf(peer, Grant({1}))).status.code(), Code::kUnavailable);
   EXPECT_FALSE(source_.messenger->Describe(peer)->connected);
@@ -543,7 +540,7 @@ TEST(MessengerCreateTest, TellsItsAddressInDigits) {
     const auto messenger = CreateSocketMessenger({.host = host});
     if (!messenger.ok() && host[0] == '[') continue;  // a host without IPv6
     ASSERT_TRUE(messenger.ok()) << messenger.status();
-    EXPECT_TRUE(internal::ParseAddress((*messenger)->address()).ok())
+    EXPECT_TRUE(ParseAddress((*messenger)->address()).ok())
         << (*messenger)->address();
   }
 }

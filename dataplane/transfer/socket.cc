@@ -1,15 +1,11 @@
 #include "dataplane/transfer/socket.h"
 
-#include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/un.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -32,96 +28,7 @@ StatusOr<SocketAddress> AbstractAddress(const std::string& name) {
   return address;
 }
 
-const sockaddr* Raw(const SocketAddress& address) {
-  return reinterpret_cast<const sockaddr*>(&address.storage);
-}
-
-StatusOr<UniqueFd> Listen(const SocketAddress& address) {
-  UniqueFd fd(socket(address.storage.ss_family,
-                     SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return ErrnoError(errno, "socket");
-  const int on = 1;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(fd.get(), Raw(address), address.length) != 0)
-    return ErrnoError(errno, "bind");
-  if (listen(fd.get(), kBacklog) != 0) return ErrnoError(errno, "listen");
-  return fd;
-}
-
-StatusOr<SocketAddress> Resolve(std::string_view text, uint16_t port,
-                                int flags) {
-  const bool bracketed =
-      text.size() >= 2 && text.front() == '[' && text.back() == ']';
-  const std::string host(bracketed ? text.substr(1, text.size() - 2) : text);
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | flags;
-  addrinfo* found = nullptr;
-  const int result =
-      getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (result != 0)
-    return InvalidArgument("host '{}': {}", host, gai_strerror(result));
-  SocketAddress address;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
-  address.length = found->ai_addrlen;
-  freeaddrinfo(found);
-  return address;
-}
-
 }  // namespace
-
-StatusOr<SocketAddress> ResolveAddress(std::string_view host, uint16_t port) {
-  return Resolve(host, port, 0);
-}
-
-StatusOr<SocketAddress> ParseAddress(std::string_view host_port) {
-  const size_t colon = host_port.rfind(':');
-  if (colon == std::string_view::npos)
-    return InvalidArgument("address '{}': not host:port", host_port);
-  const std::string_view host = host_port.substr(0, colon);
-  const std::string_view digits = host_port.substr(colon + 1);
-  uint16_t port = 0;
-  const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  if (error != std::errc() || end != digits.data() + digits.size() || port == 0)
-    return InvalidArgument("address '{}': bad port", host_port);
-  if (host.empty()) return InvalidArgument("address '{}': no host", host_port);
-  return Resolve(host, port, AI_NUMERICHOST);
-}
-
-std::string ToText(const SocketAddress& address) {
-  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "0";
-  getnameinfo(Raw(address), address.length, host, sizeof(host), port,
-              sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
-  return JoinHostPort(host, std::atoi(port));
-}
-
-std::string JoinHostPort(const std::string& host, int port) {
-  const bool bare_ipv6 = host.find(':') != std::string::npos && host[0] != '[';
-  return bare_ipv6 ? fmt::format("[{}]:{}", host, port)
-                   : fmt::format("{}:{}", host, port);
-}
-
-StatusOr<UniqueFd> ListenTcp(const SocketAddress& address) {
-  return Listen(address);
-}
-
-StatusOr<SocketAddress> BoundAddress(int fd) {
-  SocketAddress address;
-  address.length = sizeof(address.storage);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage),
-                  &address.length) != 0)
-    return ErrnoError(errno, "getsockname");
-  return address;
-}
-
-StatusOr<uint16_t> BoundPort(int fd) {
-  ASSIGN_OR_RETURN(SocketAddress address, BoundAddress(fd));
-  if (address.storage.ss_family == AF_INET6)
-    return ntohs(reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port);
-  return ntohs(reinterpret_cast<sockaddr_in&>(address.storage).sin_port);
-}
 
 StatusOr<UniqueFd> ConnectTcp(const SocketAddress& address,
                               Duration stall_timeout) {
@@ -134,7 +41,7 @@ StatusOr<UniqueFd> ConnectTcp(const SocketAddress& address,
           .count());
   setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms,
              sizeof(timeout_ms));
-  if (connect(fd.get(), Raw(address), address.length) != 0 &&
+  if (connect(fd.get(), address.raw(), address.length) != 0 &&
       errno != EINPROGRESS)
     return ErrnoError(errno, "connect");
   return fd;
@@ -151,7 +58,12 @@ Status ConnectResult(int fd) {
 
 StatusOr<UniqueFd> ListenAbstract(const std::string& name) {
   ASSIGN_OR_RETURN(const SocketAddress address, AbstractAddress(name));
-  return Listen(address);
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return ErrnoError(errno, "socket");
+  if (bind(fd.get(), address.raw(), address.length) != 0)
+    return ErrnoError(errno, "bind");
+  if (listen(fd.get(), kBacklog) != 0) return ErrnoError(errno, "listen");
+  return fd;
 }
 
 StatusOr<UniqueFd> ConnectAbstract(const std::string& name) {
@@ -159,7 +71,7 @@ StatusOr<UniqueFd> ConnectAbstract(const std::string& name) {
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return ErrnoError(errno, "socket");
   // Never in progress: a unix socket connects at once or not at all.
-  if (connect(fd.get(), Raw(address), address.length) != 0)
+  if (connect(fd.get(), address.raw(), address.length) != 0)
     return ErrnoError(errno, "connect to its unix socket");
   return fd;
 }

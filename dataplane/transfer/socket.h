@@ -1,38 +1,15 @@
 // Non-blocking sockets, and descriptors passed over them.
 #pragma once
 
-#include <sys/socket.h>
-
-#include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "dataplane/base/clock.h"
+#include "dataplane/base/socket_address.h"
 #include "dataplane/base/status.h"
 #include "dataplane/base/unique_fd.h"
 
 namespace tidepool::transfer::internal {
-
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-};
-
-// "10.0.0.1:80", "[::1]:80". Names are refused, so that it never waits.
-// Errors: kInvalidArgument with the reason.
-StatusOr<SocketAddress> ParseAddress(std::string_view host_port);
-// A name too, for which it may wait for a name service.
-StatusOr<SocketAddress> ResolveAddress(std::string_view host, uint16_t port);
-// As ParseAddress reads it.
-std::string ToText(const SocketAddress& address);
-// "host:port", with an IPv6 address in brackets.
-std::string JoinHostPort(const std::string& host, int port);
-
-// Errors: kAlreadyExists (port in use), kUnavailable.
-StatusOr<UniqueFd> ListenTcp(const SocketAddress& address);
-StatusOr<SocketAddress> BoundAddress(int fd);
-StatusOr<uint16_t> BoundPort(int fd);
 
 // Begins to connect; writable once decided, then ask ConnectResult. Dead peers
 // are noticed within `stall_timeout`.

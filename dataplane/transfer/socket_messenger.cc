@@ -52,13 +52,8 @@ StatusOr<std::unique_ptr<Messenger>> SocketMessenger::Create(
 }
 
 Status SocketMessenger::Listen() {
-  ASSIGN_OR_RETURN(const SocketAddress address,
-                   ResolveAddress(options_.host, options_.port));
-  auto tcp = ListenTcp(address);
-  if (!tcp.ok())
-    return Annotate(tcp.status(),
-                    fmt::format("transfer: listening on {}",
-                                JoinHostPort(options_.host, options_.port)));
+  auto tcp = ListenTcp(options_.host, options_.port);
+  if (!tcp.ok()) return Annotate(tcp.status(), "transfer");
   tcp_listener_.fd = *std::move(tcp);
   ASSIGN_OR_RETURN(const SocketAddress bound,
                    BoundAddress(tcp_listener_.fd.get()));

@@ -84,11 +84,9 @@ void BM_Checksum(benchmark::State& state) {
 BENCHMARK(BM_Checksum)->UseRealTime();
 
 void BM_PlainSocket(benchmark::State& state) {
-  auto listener =
-      internal::ListenTcp(*internal::ResolveAddress("127.0.0.1", 0));
+  auto listener = ListenTcp("127.0.0.1", 0);
   UniqueFd out = *internal::ConnectTcp(
-      *internal::ResolveAddress("127.0.0.1",
-                                *internal::BoundPort(listener->get())),
+      *ResolveAddress("127.0.0.1", *BoundPort(listener->get())),
       std::chrono::seconds(10));
   pollfd waiting{.fd = listener->get(), .events = POLLIN};
   CHECK(poll(&waiting, 1, 10000) == 1);

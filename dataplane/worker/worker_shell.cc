@@ -6,15 +6,12 @@
 
 #include "dataplane/base/log.h"
 #include "dataplane/base/random.h"
-#include "dataplane/transfer/socket.h"
+#include "dataplane/base/socket_address.h"
 #include "dataplane/worker/worker_shell_engine.h"
 #include "dataplane/worker/worker_shell_health.h"
 #include "dataplane/worker/worker_shell_metrics.h"
 
 namespace tidepool::worker {
-
-using transfer::internal::JoinHostPort;
-using transfer::internal::ResolveAddress;
 
 namespace {
 
@@ -92,15 +89,16 @@ Status WorkerShell::Listen() {
                                       bound.substr(bound.rfind(':') + 1)))));
   transfer_address_ = ToText(advertised);
   if (options_.metrics_port >= 0) {
-    ASSIGN_OR_RETURN(
-        http_, HttpEndpoints::Start(
-                   options_.host, static_cast<uint16_t>(options_.metrics_port),
-                   [this](std::string_view path) { return Answer(path); }));
+    auto http = HttpEndpoints::Start(
+        options_.host, static_cast<uint16_t>(options_.metrics_port),
+        [this](std::string_view path) { return Answer(path); });
+    if (!http.ok()) return Annotate(http.status(), "--metrics-port");
+    http_ = *std::move(http);
   }
 
   grpc::ServerBuilder builder;
   const std::string address =
-      JoinHostPort(options_.host, static_cast<int>(options_.port));
+      HostPort(options_.host, static_cast<uint16_t>(options_.port));
   // Two servers must not share a port by accident.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // A conductor that vanished without a word is noticed.
@@ -129,7 +127,8 @@ Status WorkerShell::Listen() {
 }
 
 std::string WorkerShell::control_address() const {
-  return JoinHostPort(options_.advertise_host, control_port_);
+  return HostPort(options_.advertise_host,
+                  static_cast<uint16_t>(control_port_));
 }
 
 std::string WorkerShell::transfer_address() const { return transfer_address_; }

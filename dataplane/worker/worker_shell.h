@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+#include "dataplane/base/http_endpoints.h"
 #include "dataplane/base/mutex.h"
 #include "dataplane/base/notification.h"
 #include "dataplane/rpc/security.h"
@@ -17,7 +18,6 @@
 #include "dataplane/worker/grpc_service.h"
 #include "dataplane/worker/grpc_session.h"
 #include "dataplane/worker/worker_options.h"
-#include "dataplane/worker/worker_shell_http.h"
 #include "dataplane/worker/worker_shell_runtime.h"
 
 namespace tidepool::worker {

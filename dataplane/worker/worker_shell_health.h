@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "dataplane/base/clock.h"
-#include "dataplane/worker/worker_shell_http.h"
+#include "dataplane/base/http_endpoints.h"
 #include "dataplane/worker/worker_shell_runtime.h"
 
 namespace tidepool::worker {

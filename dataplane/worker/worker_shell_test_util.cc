@@ -87,8 +87,7 @@ int WorkerProcess::Wait() {
 
 std::string WorkerProcess::Get(const std::string& path) const {
   auto fd = transfer::internal::ConnectTcp(
-      *transfer::internal::ResolveAddress("127.0.0.1",
-                                          static_cast<uint16_t>(metrics_port_)),
+      *ResolveAddress("127.0.0.1", static_cast<uint16_t>(metrics_port_)),
       kPatience);
   CHECK(fd.ok());
   CHECK(fcntl(fd->get(), F_SETFL, 0) == 0);

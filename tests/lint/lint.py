@@ -51,7 +51,7 @@ PACKAGES = {
     "OpenSSL": "libssl-dev", "PCRE2": "libpcre2-dev",
     "PkgConfig": "pkg-config", "CARES": "libc-ares-dev", "Protobuf": "libprotobuf-dev",
     "UTF8PROC": "libutf8proc-dev", "absl": "libabsl-dev",
-    "benchmark": "libbenchmark-dev", "civetweb": "libcivetweb-dev", "fmt": "libfmt-dev",
+    "benchmark": "libbenchmark-dev", "fmt": "libfmt-dev",
     "gRPC": "libgrpc++-dev", "nlohmann_json": "nlohmann-json3-dev",
     "prometheus-cpp": "prometheus-cpp-dev", "simdjson": "libsimdjson-dev",
     "spdlog": "libspdlog-dev", "yaml-cpp": "libyaml-cpp-dev",
