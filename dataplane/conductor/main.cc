@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -90,6 +91,16 @@ StatusOr<ServingModel> LoadModelUnlessSignalled(const ConductorConfig& config,
   return model.get();
 }
 
+// While a model is downloaded: who looks whether this lives shall not end it.
+HttpResponse AnswerWithoutModel(std::string_view path) {
+  if (path == "/health") return {.content_type = "text/plain"};
+  constexpr std::string_view kReason = "the model is loading";
+  if (path != "/ready") return Gateway::ErrorPage(503, kReason);
+  JsonWriter json;
+  json.BeginObject().Field("ready", false).Field("reason", kReason).EndObject();
+  return {.status = 503, .body = json.Take()};
+}
+
 // Waits for SIGTERM or SIGINT.
 void WaitForSignal(const sigset_t& signals) {
   int signal = 0;
@@ -162,6 +173,21 @@ Status Run(const ConductorConfig& config) {
   ASSIGN_OR_RETURN(const rpc::Security security,
                    rpc::Security::Load(config, rpc::Component::kConductor,
                                        static_cast<int64_t>(UnixSeconds())));
+  // Null until there is a model.
+  std::atomic<Gateway*> serving = nullptr;
+  ASSIGN_OR_RETURN(std::unique_ptr<HttpServer> listening,
+                   HttpServer::Listen(
+                       config.http,
+                       [&serving](HttpRequest request,
+                                  std::shared_ptr<HttpExchange> exchange) {
+                         if (Gateway* const gateway = serving.load())
+                           gateway->Handle(std::move(request),
+                                           std::move(exchange));
+                         else
+                           exchange->Respond(AnswerWithoutModel(request.path));
+                       },
+                       Gateway::ErrorPage));
+  listening->Start();
   ASSIGN_OR_RETURN(const ServingModel model,
                    LoadModelUnlessSignalled(config, signals));
 
@@ -174,22 +200,15 @@ Status Run(const ConductorConfig& config) {
       const std::unique_ptr<FleetBackend> backend,
       FleetBackend::Start(core, placement, *dialer, clock, workers));
   Gateway gateway(model, *backend, clock, std::move(gateway_options));
-  ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
-                   HttpServer::Listen(
-                       config.http,
-                       [&gateway](HttpRequest request,
-                                  std::shared_ptr<HttpExchange> exchange) {
-                         gateway.Handle(std::move(request),
-                                        std::move(exchange));
-                       },
-                       Gateway::ErrorPage));
-  gateway.SetHttpStats([&server] { return server->stats(); });
   ASSIGN_OR_RETURN(
       const std::unique_ptr<ControlServer> control,
       StartControl(config, security, core, *backend, gateway, clock));
   ASSIGN_OR_RETURN(const std::unique_ptr<DnsWatcher> discovery,
                    StartDiscovery(config, *backend));
-  server->Start();
+  // From here on it ends before what it serves with.
+  const std::unique_ptr<HttpServer> server = std::move(listening);
+  gateway.SetHttpStats([&server] { return server->stats(); });
+  serving = &gateway;
   const std::string address = HostPort(config.host, server->port());
   RETURN_IF_ERROR(WriteReadyFile(config, address, control.get()));
   LOG_INFO("serving {} on http://{} with {} workers and {} names to discover",

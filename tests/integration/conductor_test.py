@@ -17,6 +17,18 @@ import urllib.request
 from fleet import BIN, wait_for
 
 
+def get(address, path):
+    """(status, body), or (0, "") if nobody listens."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}",
+                                    timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except urllib.error.URLError:
+        return 0, ""
+
+
 class Program:
     """A program that says where it listens in a ready file."""
 
@@ -42,15 +54,7 @@ class Program:
         self.folder.cleanup()
 
     def get(self, path):
-        """(status, body), or (0, "") if nobody listens."""
-        try:
-            with urllib.request.urlopen(f"http://{self.address}{path}",
-                                        timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except urllib.error.URLError:
-            return 0, ""
+        return get(self.address, path)
 
     def complete(self, max_tokens=4):
         """(status, headers) of a completion."""
@@ -92,16 +96,24 @@ class ConductorTest(unittest.TestCase):
                     wait_for(lambda: names_of_ready(conductor) == ["pool-1"])
                     self.assertEqual(conductor.complete()[0], 200)
 
-    def test_a_signal_ends_it_while_it_waits_for_its_model(self):
+    def test_it_lives_and_ends_at_a_signal_while_it_waits_for_its_model(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
         with socket.create_server(("127.0.0.1", 0)) as hub:
             hub.settimeout(30)
-            port = hub.getsockname()[1]
+            endpoint = f"http://127.0.0.1:{hub.getsockname()[1]}"
             process = subprocess.Popen(
                 [BIN / "tidepool-conductor", "--model", "hf:some/model",
-                 "--worker", "127.0.0.1:1"], stderr=subprocess.DEVNULL,
-                env={**os.environ, "HF_ENDPOINT": f"http://127.0.0.1:{port}"})
+                 "--worker", "127.0.0.1:1", "--port", str(port)],
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "HF_ENDPOINT": endpoint})
             try:
                 with hub.accept()[0]:  # which never answers
+                    self.assertEqual(get(f"127.0.0.1:{port}", "/health")[0], 200)
+                    status, body = get(f"127.0.0.1:{port}", "/ready")
+                    self.assertEqual(status, 503)
+                    self.assertIn("the model is loading", body)
+                    self.assertEqual(get(f"127.0.0.1:{port}", "/v1/models")[0], 503)
                     process.send_signal(signal.SIGTERM)
                     self.assertEqual(process.wait(20), 0)
             finally:
