@@ -66,8 +66,9 @@ struct Manager::Impl {
   std::function<void()> on_stopped;
   internal::ManagerMetrics metrics;
   std::atomic<bool> started = false;
-  // Terms grow from start to start also without an election.
-  const uint64_t solo_term = static_cast<uint64_t>(UnixSeconds());
+  // As an election would have begun: workers that remember this term
+  // do not refuse that of whoever is elected later.
+  const uint64_t solo_term = static_cast<uint64_t>(UnixSeconds() / 60);
 
   Mutex mutex;
   bool synced ABSL_GUARDED_BY(mutex) = false;

@@ -165,9 +165,10 @@ struct Copier : Reconciler {
 };
 
 struct Controller {
-  explicit Controller(kube::Client& api)
+  explicit Controller(kube::Client& api, bool elect = true)
       : manager({.election = {.lease = {"space", "lease"},
                               .identity = UniqueIdentity("c")},
+                 .elect = elect,
                  .health_host = "127.0.0.1",
                  .health_port = 0},
                 api, api),
@@ -234,6 +235,23 @@ TEST(ManagerTest, TheLeaderReconcilesAndHandsOver) {
   // All keys come with the new term, and change nothing.
   EXPECT_EQ(server.changes(kube::kSecret), 3u);
   second.manager.Stop();
+}
+
+TEST(ManagerTest, WhoIsElectedLeadsInNoLesserTermThanWhoWasNot) {
+  fakes::ApiServer server;
+  Make(server, {"space", "before"});
+  uint64_t term = 0;
+  {
+    Controller alone(server, /*elect=*/false);
+    ASSERT_TRUE(alone.manager.Start().ok());
+    AwaitSecret(server, {"space", "before"});
+    term = *alone.manager.Term();
+  }
+  Controller elected(server);
+  ASSERT_TRUE(elected.manager.Start().ok());
+  Make(server, {"space", "after"});
+  AwaitSecret(server, {"space", "after"});
+  EXPECT_GE(*elected.manager.Term(), term);
 }
 
 TEST(ManagerTest, IsNotReadyBeforeItHasListed) {
