@@ -77,7 +77,8 @@ Status Validate(const EngineOptions& options) {
 }
 
 void AddEdgeOptions(OptionSet& set, EdgeOptions& options) {
-  set.AddString("host", options.host, "address to listen on");
+  set.AddString("host", options.host,
+                "address to listen on; :: is all, of IPv6 and IPv4");
   set.AddInt("port", options.port, {0, 65535}, "0 takes a free one");
   set.AddStrings("served-model-name", options.served_model_names,
                  "names that requests may use, the first also in metrics; by "

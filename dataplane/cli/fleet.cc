@@ -333,12 +333,12 @@ class Fleet {
     return state;
   }
 
-  // A wildcard address as one that can be connected to.
+  // A wildcard address as one that can be connected to: either has IPv4's.
   static std::string Reachable(const std::string& address) {
     const size_t colon = address.rfind(':');
     const std::string host = address.substr(0, colon);
-    if (host == "0.0.0.0") return "127.0.0.1" + address.substr(colon);
-    if (host == "[::]") return "[::1]" + address.substr(colon);
+    if (host == "0.0.0.0" || host == "[::]")
+      return "127.0.0.1" + address.substr(colon);
     return address;
   }
 

@@ -14,7 +14,8 @@ void AddServing(OptionSet& set, WorkerOptions& options) {
                 "the name clients use; by default the model's");
   set.AddChoice("role", options.role, {"prefill", "decode"},
                 "decode also serves whole requests alone");
-  set.AddString("host", options.host, "address to listen on");
+  set.AddString("host", options.host,
+                "address to listen on; :: is all, of IPv6 and IPv4");
   set.AddString("advertise-host", options.advertise_host,
                 "address others reach this worker at; by default --host");
   set.AddInt("port", options.port, {0, 65535},

@@ -75,6 +75,14 @@ def worker(*flags):
     return Program("tidepool-worker", "--threads", 1, *flags)
 
 
+def has_ipv6():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
 def names_of_ready(conductor):
     workers = json.loads(conductor.get("/ready")[1])["workers"]
     return sorted(w["name"] for w in workers if w["ready"])
@@ -95,6 +103,29 @@ class ConductorTest(unittest.TestCase):
                 with worker("--name", "pool-1", "--port", port):
                     wait_for(lambda: names_of_ready(conductor) == ["pool-1"])
                     self.assertEqual(conductor.complete()[0], 200)
+
+    @unittest.skipUnless(has_ipv6(), "this machine has no IPv6")
+    def test_a_fleet_speaks_ipv6(self):
+        pod = ["--host", "::", "--advertise-host", "::1", "--transport", "tcp",
+               "--metrics-port", 0]
+        with worker("--name", "p", "--role", "prefill", *pod) as prefill, \
+                worker("--name", "d", "--role", "decode", *pod) as decode, \
+                Program("tidepool-conductor", "--host", "::", "--no-auth",
+                        "--port", 0, "--control-port", 0,
+                        "--worker", prefill.address, "--worker",
+                        decode.address) as conductor:
+            self.assertRegex(decode.ready["transfer_address"], r"^\[::1\]:\d+$")
+            for host in "[::1]", "127.0.0.1":
+                port = conductor.ready["address"].rsplit(":", 1)[1]
+                conductor.address = f"{host}:{port}"
+                wait_for(lambda: len(names_of_ready(conductor)) == 2)
+                self.assertEqual(conductor.complete()[0], 200)
+                decode.address = f"{host}:{decode.ready['metrics_port']}"
+                self.assertEqual(decode.get("/ready")[0], 200)
+            # What was prefilled there came here.
+            self.assertRegex(decode.get("/metrics")[1],
+                             r'bytes_total\{direction="received",'
+                             r'transport="tcp"\} [1-9]')
 
     def test_it_lives_and_ends_at_a_signal_while_it_waits_for_its_model(self):
         with socket.create_server(("127.0.0.1", 0)) as free:

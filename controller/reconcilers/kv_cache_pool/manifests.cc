@@ -22,7 +22,7 @@ std::vector<std::string> Arguments(const KVCachePoolSpec& spec,
                                    const ConductorContext& context) {
   std::vector<std::string> arguments = {
       fmt::format("--model={}", context.model),
-      "--host=0.0.0.0",
+      "--host=::",
       fmt::format("--port={}", kConductorHttpPort),
       fmt::format("--control-port={}", kConductorControlPort),
       fmt::format("--drain-delay={}", kDrainDelaySeconds),
