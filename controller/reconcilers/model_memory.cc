@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "controller/kube/json_fields.h"
 #include "controller/reconcilers/quantity.h"
 #include "dataplane/base/checked_math.h"
 
@@ -31,6 +32,14 @@ StatusOr<uint64_t> Field(const json& config, const char* name, uint64_t max) {
 bool Has(const json& config, const char* name) {
   const auto found = config.find(name);
   return found != config.end() && found->is_number_integer();
+}
+
+// What the weights are stored as, by the engine's rules.
+std::string StoredType(const json& config) {
+  for (const char* name : {"dtype", "torch_dtype"})
+    if (std::string type = kube::TextAt(config, name); !type.empty())
+      return type;
+  return "float32";
 }
 
 // Numbers kept per token and layer.
@@ -113,9 +122,7 @@ StatusOr<ModelFigures> FiguresOf(const json& config, uint64_t weight_file_bytes,
                    Field(text, "max_position_embeddings", kContextTokensMax));
   ASSIGN_OR_RETURN(const uint64_t numbers, KvNumbersPerLayer(text));
 
-  const auto stored_name = config.find("torch_dtype");
-  const bool is_stored_wide =
-      stored_name != config.end() && *stored_name == "float32";
+  const bool is_stored_wide = StoredType(config) == "float32";
   const bool is_wide =
       dtype == "float32" || (dtype == "auto" && is_stored_wide);
   ModelFigures figures{

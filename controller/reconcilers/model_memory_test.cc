@@ -27,6 +27,22 @@ TEST(FiguresOfTest, CountsKvPerToken) {
   EXPECT_EQ(wide->weight_bytes, 32 * kGi);
 }
 
+// As in files of newer libraries, and of old ones.
+TEST(FiguresOfTest, TheStoredTypeIsReadAsTheEngineReadsIt) {
+  const auto figures = [](const char* field, const char* type) {
+    json config = Llama();
+    config.erase("torch_dtype");
+    if (field != nullptr) config[field] = type;
+    return *FiguresOf(config, 16 * kGi, "auto");
+  };
+  const ModelFigures narrow = figures("dtype", "bfloat16");
+  EXPECT_EQ(narrow, LlamaFigures());
+  const ModelFigures wide = figures("dtype", "float32");
+  EXPECT_EQ(wide.weight_bytes, 16 * kGi);
+  EXPECT_EQ(wide.kv_bytes_per_token, 2 * narrow.kv_bytes_per_token);
+  EXPECT_EQ(figures(nullptr, nullptr), wide);
+}
+
 TEST(FiguresOfTest, LatentAttentionKeepsOneVectorPerToken) {
   json config = Llama();
   config["kv_lora_rank"] = 512;
