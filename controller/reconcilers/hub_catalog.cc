@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/strings/escaping.h"
+#include "controller/kube/json_fields.h"
 #include "controller/kube/resource_types.h"
 #include "controller/kube/token_source.h"
 #include "dataplane/base/bounded_queue.h"
@@ -73,26 +74,27 @@ StatusOr<std::string> ReadToken(kube::Client& client, const TokenRef& ref) {
   return token;
 }
 
-// Of the weights beside config.json.
+// Of the weights that workers load: one file, or else its shards. Some models
+// keep them a second time in another layout (consolidated.safetensors).
 StatusOr<uint64_t> WeightBytes(const Json& listing) {
-  uint64_t total = 0;
-  const auto files = listing.find("siblings");
-  if (files == listing.end() || !files->is_array())
+  uint64_t shards = 0;
+  const Json& files = kube::At(listing, "siblings");
+  if (!files.is_array())
     return InvalidArgument("the hub's answer: siblings is missing");
-  for (const Json& file : *files) {
-    if (!file.is_object()) continue;
-    const Json name = file.value("rfilename", Json());
-    const Json size = file.value("size", Json());
-    if (!name.is_string() || !size.is_number_unsigned()) continue;
-    const auto& path = name.get_ref<const std::string&>();
-    if (!path.ends_with(".safetensors") || path.find('/') != path.npos)
+  for (const Json& file : files) {
+    const std::string name = kube::TextAt(file, "rfilename");
+    const Json& size = kube::At(file, "size");
+    if (!size.is_number_unsigned()) continue;
+    if (name == "model.safetensors") return size.get<uint64_t>();
+    if (!name.starts_with("model-") || !name.ends_with(".safetensors") ||
+        name.find('/') != name.npos)
       continue;
-    const auto sum = CheckedAdd(total, size.get<uint64_t>());
+    const auto sum = CheckedAdd(shards, size.get<uint64_t>());
     if (!sum.has_value())
       return InvalidArgument("the hub's answer: sizes overflow");
-    total = *sum;
+    shards = *sum;
   }
-  return total;
+  return shards;
 }
 
 }  // namespace
@@ -122,7 +124,10 @@ StatusOr<HubModelFacts> FetchHubModel(HttpFetcher& fetcher,
       "{}/{}/resolve/{}/config.json", endpoint, repository, facts.commit);
   const StatusOr<std::string> config_text =
       GetPage(fetcher, config_url, token, kConfigBytesMax);
-  if (config_text.status().code() == Code::kNotFound) return facts;
+  // With a token, workers could not have it either; and what was derived when
+  // they could must not be forgotten.
+  if (config_text.status().code() == Code::kNotFound && token.empty())
+    return facts;
   RETURN_IF_ERROR(config_text.status());
   ASSIGN_OR_RETURN(const Json config, ParseObject(*config_text, config_url));
   const auto figures = [&](const char* dtype) -> std::optional<ModelFigures> {
@@ -216,7 +221,9 @@ ModelState HubCatalog::Impl::Lookup(const kube::ObjectKey& family,
   entry.waiting.insert(family);
   if (!entry.is_queued && now >= entry.retry_at)
     entry.is_queued = queue_.TryPush(Name(name));
-  ModelState state{.phase = Phase::kPending, .commit = pinned};
+  // The answer may be lost with everything else that was known.
+  ModelState state{
+      .phase = Phase::kPending, .commit = pinned, .look_again = kRetryMin};
   if (!entry.failure.ok()) {
     state.phase = Phase::kFailed;
     state.message = MessageOf(entry.failure);

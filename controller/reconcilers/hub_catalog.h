@@ -15,12 +15,13 @@ namespace tidepool::reconcilers {
 struct HubModelFacts {
   std::string commit;
   // As `auto`, `float32` and `bfloat16` engines load it; nullopt if the hub
-  // does not show its configuration (a gated model): then resources decide.
+  // does not show its configuration (a gated model, and no token) or it is of
+  // no such model: then resources decide.
   std::optional<ModelFigures> as_stored, as_float32, as_bfloat16;
 };
 
 // Asks the hub: two requests, which block. `token` may be empty.
-// Errors: kNotFound (no such model or revision, or it is private),
+// Errors: kNotFound (no such model or revision, or not for this token),
 // kUnavailable, kInvalidArgument (what came is no answer).
 StatusOr<HubModelFacts> FetchHubModel(HttpFetcher& fetcher,
                                       const std::string& endpoint,

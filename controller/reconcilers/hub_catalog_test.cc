@@ -39,6 +39,7 @@ FakeHub Hub() {
       200, std::string(R"({"sha": ")") + kCommit + R"(", "siblings": [
         {"rfilename": "model-1.safetensors", "size": 1000},
         {"rfilename": "model-2.safetensors", "size": 3000},
+        {"rfilename": "consolidated.safetensors", "size": 4000},
         {"rfilename": "original/model.safetensors", "size": 900000},
         {"rfilename": "README.md", "size": 77}]})"};
   hub.pages[kConfig] = FetchedPage{200, R"({"num_hidden_layers": 2,
@@ -56,6 +57,31 @@ TEST(FetchHubModelTest, ResolvesARevisionAndAddsUpTheWeights) {
   EXPECT_EQ(facts->as_stored->kv_bytes_per_token, 2u * 2 * 2 * 8 * 2);
   EXPECT_EQ(facts->as_stored->context_tokens, 4096u);
   EXPECT_EQ(facts->as_float32->weight_bytes, 8000u);
+}
+
+// Workers load nothing beside it.
+TEST(FetchHubModelTest, OneFileOfWeightsIsAllOfThem) {
+  FakeHub hub = Hub();
+  hub.pages[kListing] = FetchedPage{
+      200, std::string(R"({"sha": ")") + kCommit + R"(", "siblings": [
+        {"rfilename": "model-1.safetensors", "size": 1000},
+        {"rfilename": "model.safetensors", "size": 700}]})"};
+  const auto facts = FetchHubModel(hub, "https://hub", "", "org/name", "main");
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_EQ(facts->as_stored->weight_bytes, 700u);
+}
+
+// Otherwise whoever may not see it any more would restart fleets, with other
+// memory.
+TEST(FetchHubModelTest, AConfigurationThatIsNotForItsTokenIsAnError) {
+  FakeHub hub = Hub();
+  hub.wanted_token = "hf_secret";
+  hub.pages[kConfig] = FetchedPage{.code = 403};
+  const Status refused =
+      FetchHubModel(hub, "https://hub", "hf_secret", "org/name", "main")
+          .status();
+  EXPECT_EQ(refused.code(), Code::kNotFound);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("not for this token"));
 }
 
 TEST(FetchHubModelTest, AGatedConfigurationLeavesTheCommit) {
@@ -109,7 +135,9 @@ TEST_F(HubCatalogTest, IsPendingUntilTheHubAnswers) {
                        EXPECT_EQ(family.name, "demo");
                        known_.Notify();
                      });
-  EXPECT_EQ(Ask(catalog).phase, ModelState::Phase::kPending);
+  const ModelState pending = Ask(catalog);
+  EXPECT_EQ(pending.phase, ModelState::Phase::kPending);
+  EXPECT_TRUE(pending.look_again.has_value());
   known_.Wait();
   const ModelState state = Ask(catalog);
   EXPECT_EQ(state.phase, ModelState::Phase::kReady);
