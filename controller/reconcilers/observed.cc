@@ -1,5 +1,6 @@
 #include "controller/reconcilers/observed.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <span>
@@ -49,15 +50,17 @@ bool IsReady(const Json& status) {
   return false;
 }
 
-// Of a pod, or the template of one.
+// Of a pod, or the template of one. Ours need not be its first container:
+// service meshes put theirs before it.
 uint32_t DevicesOf(const Json& pod) {
+  uint32_t devices = 1;
   const Json& containers = At(At(pod, "spec"), "containers");
-  ResourcesSpec resources;
-  if (containers.is_array() && !containers.empty())
-    if (const Json& limits = At(At(containers[0], "resources"), "limits");
+  if (!containers.is_array()) return devices;
+  for (const Json& container : containers)
+    if (const Json& limits = At(At(container, "resources"), "limits");
         limits.is_object())
-      resources.limits = limits;
-  return resources.Devices();
+      devices = std::max(devices, ResourcesSpec{.limits = limits}.Devices());
+  return devices;
 }
 
 // What its scheduler says of a pod without a node.

@@ -61,6 +61,20 @@ TEST(ToPodViewTest, LastWordsOfACrashAreThoseOfItsLog) {
   EXPECT_EQ(words({{"message", std::string(1000, 'x')}}).size(), 256u);
 }
 
+TEST(ToPodViewTest, DevicesAreFoundBehindSidecars) {
+  const auto container = [](const char* name, Json limits) {
+    return Json{{"name", name}, {"resources", {{"limits", std::move(limits)}}}};
+  };
+  const auto pod = ToPodView(
+      {{"metadata", {{"name", "demo-decode-0"}}},
+       {"spec",
+        {{"containers",
+          Json::array({container("istio-proxy", {{"cpu", "2"}}),
+                       container("worker", {{"nvidia.com/gpu", "8"}})})}}}});
+  ASSERT_TRUE(pod.ok());
+  EXPECT_EQ(pod->devices, 8u);
+}
+
 TEST(ToPodViewTest, StartingIsNoTrouble) {
   const PodView pod = Waiting("ContainerCreating", "in a moment");
   EXPECT_EQ(pod.trouble, PodTrouble::kNone);
