@@ -58,7 +58,10 @@ bool ReadUri(std::string_view uri, ModelSpec& model) {
   }
   model.source = Source::kImage;
   model.path = uri;
-  return uri.starts_with('/') && uri.size() > 1 && IsPlainPath(uri.substr(1));
+  while (model.path.size() > 1 && model.path.ends_with('/'))
+    model.path.pop_back();
+  return uri.starts_with('/') &&
+         IsPlainPath(std::string_view(model.path).substr(1));
 }
 
 void ReadCache(const SpecReader& reader, ModelSpec& model) {

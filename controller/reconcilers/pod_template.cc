@@ -12,16 +12,14 @@ namespace {
 
 constexpr std::string_view kOwnVolumePrefix = "tidepool-";
 
-bool IsOurKey(std::string_view key) {
-  return key.starts_with("tidepool.dev/") ||
-         key.starts_with("app.kubernetes.io/");
-}
-
-Json WithoutOurKeys(const SpecReader& reader, std::string_view name) {
+// Keys that begin with one of `ours` are none of the user's.
+Json WithoutOurKeys(const SpecReader& reader, std::string_view name,
+                    std::initializer_list<std::string_view> ours) {
   Json map = reader.TextMap(name);
   if (map.is_null()) return map;
   for (const auto& [key, value] : map.items())
-    if (IsOurKey(key))
+    if (std::ranges::any_of(
+            ours, [&](std::string_view own) { return key.starts_with(own); }))
       reader.Complain(fmt::format("{}.{}", name, key),
                       "belongs to the controller");
   return map;
@@ -158,8 +156,10 @@ void AddPlacement(const PodOverrides& overrides, Json& spec) {
 
 PodOverrides ReadOverrides(const SpecReader& reader) {
   PodOverrides overrides;
-  overrides.labels = WithoutOurKeys(reader, "labels");
-  overrides.annotations = WithoutOurKeys(reader, "annotations");
+  overrides.labels =
+      WithoutOurKeys(reader, "labels", {"tidepool.dev/", "app.kubernetes.io/"});
+  overrides.annotations =
+      WithoutOurKeys(reader, "annotations", {"tidepool.dev/"});
   overrides.node_selector = reader.TextMap("nodeSelector");
   overrides.tolerations = reader.RawArray("tolerations");
   overrides.affinity = reader.RawObject("affinity");
@@ -187,13 +187,14 @@ uint64_t ResourcesSpec::Amount(std::string_view name) const {
 }
 
 uint32_t ResourcesSpec::Devices() const {
+  constexpr uint64_t kDevicesMax = 1024;
   uint64_t devices = 0;
   for (const auto& [name, amount] : limits.items())
     // As device plugins name them: nvidia.com/gpu, amd.com/gpu,
     // nvidia.com/mig-1g.5gb.
     if (name.ends_with("/gpu") || name.find("/mig-") != name.npos)
-      devices += Amount(name);
-  return static_cast<uint32_t>(std::clamp<uint64_t>(devices, 1, 1024));
+      devices = std::min(kDevicesMax, devices + Amount(name));
+  return static_cast<uint32_t>(std::max<uint64_t>(devices, 1));
 }
 
 bool ResourcesSpec::NeedsPinnedMemory() const {

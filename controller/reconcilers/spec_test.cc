@@ -83,6 +83,17 @@ TEST(KVCachePoolSpecTest, WhatIsDownloadedHasABound) {
   EXPECT_EQ(bytes_max(R"({"uri": "demo"})"), std::nullopt);
 }
 
+// What the schema lets pass.
+TEST(KVCachePoolSpecTest, APathInTheImageMayEndWithASlash) {
+  Problems problems;
+  const KVCachePoolSpec spec = ReadKVCachePool(
+      "demo", {{"model", {{"uri", "/opt/models/llama/"}}}}, problems);
+  EXPECT_THAT(problems, IsEmpty());
+  EXPECT_EQ(ModelArgument(spec.model, ""), "/opt/models/llama");
+  ReadKVCachePool("demo", {{"model", {{"uri", "//"}}}}, problems);
+  EXPECT_THAT(problems, ElementsAre(HasSubstr("spec.model.uri")));
+}
+
 TEST(KVCachePoolSpecTest, ABudgetTurnsRebalancingOn) {
   Problems problems;
   const KVCachePoolSpec spec = ReadKVCachePool(
@@ -222,6 +233,19 @@ TEST(WorkerPoolSpecTest, NamesEveryBadField) {
   }
 }
 
+// What the schema lets pass.
+TEST(WorkerPoolSpecTest, OnlyAnnotationsOfOursAreRefused) {
+  const auto problems = [](const char* key) {
+    Problems found;
+    const Json spec = {{"kvCachePoolRef", {{"name", "demo"}}},
+                       {"template", {{"annotations", {{key, "x"}}}}}};
+    ReadWorkerPool(true, "p", spec, found);
+    return found;
+  };
+  EXPECT_THAT(problems("app.kubernetes.io/created-by"), IsEmpty());
+  EXPECT_THAT(problems("tidepool.dev/term"), ElementsAre(HasSubstr("belongs")));
+}
+
 TEST(WorkerPoolSpecTest, DevicesAreWhatTheBudgetCounts) {
   const auto devices = [](const char* limits) {
     Problems problems;
@@ -235,6 +259,9 @@ TEST(WorkerPoolSpecTest, DevicesAreWhatTheBudgetCounts) {
   EXPECT_EQ(devices(R"({"nvidia.com/gpu": 8})"), 8u);
   EXPECT_EQ(devices(R"({"amd.com/gpu": "2", "rdma/hca": 1})"), 2u);
   EXPECT_EQ(devices(R"({"nvidia.com/mig-1g.5gb": 3})"), 3u);
+  EXPECT_EQ(devices(R"({"a/gpu": "4Ei", "b/gpu": "4Ei", "c/gpu": "4Ei",
+                        "d/gpu": "4Ei"})"),
+            1024u);
 }
 
 // Whatever JSON holds, reading it ends, and without a crash.
