@@ -119,7 +119,7 @@ Status FamilyReconciler::CarryFamily(const FamilyState& family,
   if (outcome.look_again.has_value()) Earliest(requeue, *outcome.look_again);
   // Service accounts come before the pods that run as them.
   if (family.exists() && !observed.resource->deleting) {
-    KeepFirst(first, EnsureApiKey(family, memory));
+    KeepFirst(first, EnsureApiKey(family, memory, requeue));
     Plan plan =
         MakeKVCachePoolPlan(family, {.settings = settings_,
                                      .figures = outcome.figures,
@@ -164,14 +164,16 @@ Status FamilyReconciler::EnsureTls(const FamilyState& family,
   return OkStatus();
 }
 
-Status FamilyReconciler::EnsureApiKey(const FamilyState& family,
-                                      Memory& memory) {
+Status FamilyReconciler::EnsureApiKey(const FamilyState& family, Memory& memory,
+                                      std::optional<Duration>& requeue) {
   if (!NeedsApiKeySecret(family)) return OkStatus();
   const TimePoint now = parts_.clock.Now();
   const auto& deployment = family.observed->deployment;
   const bool is_missed =
       deployment != nullptr &&
       deployment->figures->ready < deployment->figures->wanted;
+  // That of a fleet that was deleted may have gone after we tried.
+  if (is_missed) Earliest(requeue, kApiKeyRetry);
   if (memory.api_key_tried.has_value() &&
       (!is_missed || now - *memory.api_key_tried < kApiKeyRetry))
     return OkStatus();

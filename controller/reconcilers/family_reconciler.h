@@ -55,7 +55,8 @@ class FamilyReconciler final : public runtime::Reconciler {
   Status CarryFamily(const FamilyState& family, const Status& secured,
                      RebalancingOutcome outcome, Memory& memory,
                      std::optional<Duration>& requeue);
-  Status EnsureApiKey(const FamilyState& family, Memory& memory);
+  Status EnsureApiKey(const FamilyState& family, Memory& memory,
+                      std::optional<Duration>& requeue);
   Status EnsureTls(const FamilyState& family, std::optional<Duration>& requeue);
 
   const ControllerSettings settings_;

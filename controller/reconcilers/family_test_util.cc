@@ -188,6 +188,7 @@ bool FamilyWorld::Settle() {
       process_->dirty.erase(process_->dirty.begin());
       const auto result = process_->reconciler.Reconcile(key);
       if (!result.ok()) errors.push_back(result.status());
+      requeue = result.ok() ? result->requeue_after : std::nullopt;
       busy = true;
     }
     if (!busy) return true;

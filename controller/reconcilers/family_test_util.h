@@ -84,7 +84,8 @@ class FamilyWorld {
   ManualClock clock;
   fakes::ApiServer server;
   fakes::FaultyClient client;
-  std::vector<Status> errors;  // of Reconcile
+  std::vector<Status> errors;       // of Reconcile
+  std::optional<Duration> requeue;  // as the last one asked
 
  private:
   struct Process;

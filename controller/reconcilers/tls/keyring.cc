@@ -117,7 +117,8 @@ StatusOr<Duration> Keyring::Ensure(const FamilyScope& scope, bool is_missed) {
   const TimePoint at = clock_.Now();
   const auto now = static_cast<int64_t>(unix_seconds_());
   const auto until = [&](int64_t due) -> Duration {
-    return std::chrono::seconds(std::max<int64_t>(due - now, 1));
+    const Duration left = std::chrono::seconds(std::max<int64_t>(due - now, 1));
+    return is_missed ? std::min(left, kMissedInterval) : left;
   };
   {
     const MutexLock lock(&mutex_);

@@ -113,6 +113,12 @@ TEST_F(KeyringTest, ADeletedSecretIsMadeAgainWhenItIsMissed) {
   EXPECT_FALSE(Data("demo-worker-tls").is_null());
 }
 
+// Nothing else may happen that would make anybody look.
+TEST_F(KeyringTest, WhoMissesSomethingIsToldToComeAgainSoon) {
+  EXPECT_GE(keyring_.Ensure(scope_, false).value(), std::chrono::hours(1));
+  EXPECT_LE(keyring_.Ensure(scope_, true).value(), std::chrono::seconds(30));
+}
+
 TEST_F(KeyringTest, ADeletedAuthorityIsReplacedWithAllItSigned) {
   ASSERT_TRUE(Ensure().ok());
   const Json before = Data("demo-conductor-tls");
