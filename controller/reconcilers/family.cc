@@ -39,7 +39,7 @@ int32_t SurgeOf(const PoolState& pool) {
 }
 
 PoolState ReadPool(const KVCachePoolSpec& family,
-                   const WorkerPoolObserved& observed) {
+                   const WorkerPoolObserved& observed, bool may_resize) {
   PoolState pool{.observed = &observed};
   pool.spec = ReadWorkerPool(observed.is_prefill, observed.name(),
                              observed.spec, pool.problems);
@@ -50,11 +50,12 @@ PoolState ReadPool(const KVCachePoolSpec& family,
         "kv_capacity_tokens of its performance model");
   pool.counts = CountPods(observed.pods, UpdateRevision(observed));
   // What cannot be read right must not resize anything.
-  pool.target = pool.problems.empty()
+  may_resize = may_resize && pool.problems.empty();
+  pool.target = may_resize
                     ? Target(family, pool.spec, observed.status)
                     : static_cast<int32_t>(
                           HoldingOf(observed.stateful_set.get(), {}).told);
-  pool.surge = pool.problems.empty() ? SurgeOf(pool) : 0;
+  pool.surge = may_resize ? SurgeOf(pool) : 0;
   return pool;
 }
 
@@ -114,7 +115,8 @@ FamilyState ReadFamily(const FamilyObserved& observed,
     family.image.repository = settings.image_repository;
   family.model.phase = ModelState::Phase::kPending;
   for (const WorkerPoolObserved& pool : observed.pools)
-    family.pools.push_back(ReadPool(family.spec, pool));
+    family.pools.push_back(
+        ReadPool(family.spec, pool, !IsBudgetUnreadable(family.problems)));
   Grant(family.spec.rebalancing.accelerator_budget, family.pools);
   CountBorrowed(family.pools);
   return family;

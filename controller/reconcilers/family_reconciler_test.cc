@@ -184,6 +184,24 @@ TEST_F(FamilyReconcilerTest, AMissedApiKeyIsMadeAgain) {
   EXPECT_THAT(world_.Names(kube::kSecret), Contains("demo-api-key"));
 }
 
+// As the one of a fleet of the same name that was deleted a moment ago.
+TEST_F(FamilyReconcilerTest, AnApiKeyThatGoesLateIsMissedSoon) {
+  world_.Create(kube::kSecret, "demo-api-key", Json::object());
+  world_.Create(kube::kKVCachePool, "demo",
+                {{"model", {{"uri", "demo"}}}, {"tls", {{"policy", "Off"}}}});
+  world_.Create(kube::kDecodePool, "demo-decode",
+                {{"kvCachePoolRef", {{"name", "demo"}}}});
+  world_.Break("demo-conductor");
+  ASSERT_TRUE(world_.Run());
+  world_.Delete(kube::kSecret, "demo-api-key");
+  ASSERT_TRUE(world_.requeue.has_value());
+  EXPECT_LE(*world_.requeue, std::chrono::seconds(30));
+  world_.clock.Advance(*world_.requeue);
+  world_.ReconcileAll();
+  ASSERT_TRUE(world_.Run());
+  EXPECT_THAT(world_.Names(kube::kSecret), ElementsAre("demo-api-key"));
+}
+
 TEST_F(FamilyReconcilerTest, AMissedCertificateIsMadeAgain) {
   RunDemo(1, 1);
   world_.Delete(kube::kSecret, "demo-worker-tls");
@@ -289,6 +307,8 @@ TEST_F(FamilyReconcilerTest, MemoryThatTheEngineDoesNotTakeIsRefused) {
           .get<std::string>(),
       HasSubstr("spec.kvCacheMemory: is not for an Emulated engine"));
   EXPECT_EQ(Reason(kube::kKVCachePool, "demo", "Degraded"), "True InvalidPool");
+  EXPECT_EQ(Reason(kube::kDecodePool, "demo-decode", "Ready"),
+            "False InvalidSpec");
   EXPECT_THAT(world_.Names(kube::kStatefulSet), IsEmpty());
 }
 
@@ -363,6 +383,20 @@ TEST_F(FamilyReconcilerTest, AFleetLargerThanItsBudgetWaits) {
   ASSERT_TRUE(world_.Run());
   EXPECT_EQ(world_.Get(kube::kStatefulSet, "demo-decode")["spec"]["replicas"],
             4);
+}
+
+TEST_F(FamilyReconcilerTest, ABudgetThatCannotBeReadLetsNothingGrow) {
+  RunDemo(2, 2);
+  world_.PatchSpec(
+      kube::kKVCachePool, "demo",
+      {{"rebalancing", {{"policy", "Off"}, {"acceleratorBudget", "4"}}}});
+  world_.PatchSpec(kube::kDecodePool, "demo-decode", {{"replicas", 9}});
+  ASSERT_TRUE(world_.Run());
+  EXPECT_EQ(world_.Names(kube::kPod).size(), 4u);
+  world_.PatchSpec(kube::kKVCachePool, "demo",
+                   {{"rebalancing", {{"acceleratorBudget", 6}}}});
+  ASSERT_TRUE(world_.Run());
+  EXPECT_EQ(world_.Names(kube::kPod).size(), 6u);
 }
 
 TEST_F(FamilyReconcilerTest, LargerPodsWaitForRoom) {

@@ -118,7 +118,7 @@ Status GrowthGate::Grant(FamilyState& family, uint64_t term,
   std::optional<uint32_t> budget =
       ReadKVCachePool(key.name, resource.value("spec", Json()), problems)
           .rebalancing.accelerator_budget;
-  bool is_settled = true;
+  bool is_settled = !IsBudgetUnreadable(problems);
   std::vector<Workers> of_pools;
   std::vector<Holding> holdings;
   for (const PoolState& pool : family.pools) {

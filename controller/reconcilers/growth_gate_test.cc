@@ -147,6 +147,12 @@ TEST_F(GrowthGateTest, LargerPodsWaitWhateverWatchesSay) {
   EXPECT_TRUE(family.pools[1].waits_for_room);
 }
 
+TEST_F(GrowthGateTest, ABudgetThatCannotBeReadIsNoRoom) {
+  world_.PatchSpec(kube::kKVCachePool, "demo",
+                   {{"rebalancing", {{"acceleratorBudget", "5"}}}});
+  EXPECT_EQ(Admit(1), 2);
+}
+
 TEST_F(GrowthGateTest, WhatAnEarlierLeaderDecidedIsRefused) {
   ASSERT_EQ(Admit(1), 3);
   const Json decided = {

@@ -130,6 +130,13 @@ scheduling::PlannerConfig KVCachePoolSpec::PlannerConfig() const {
   return config;
 }
 
+bool IsBudgetUnreadable(const Problems& problems) {
+  return std::ranges::any_of(problems, [](const std::string& problem) {
+    return problem.starts_with("spec.rebalancing") ||
+           problem.starts_with("spec: ");
+  });
+}
+
 KVCachePoolSpec ReadKVCachePool(const std::string& name, const Json& spec,
                                 Problems& problems) {
   const SpecReader reader(spec, "spec", problems);

@@ -76,5 +76,7 @@ struct KVCachePoolSpec {
 // as its default.
 KVCachePoolSpec ReadKVCachePool(const std::string& name, const Json& spec,
                                 Problems& problems);
+// What cannot be read is no budget: with these problems nothing may grow.
+bool IsBudgetUnreadable(const Problems& problems);
 
 }  // namespace tidepool::reconcilers
