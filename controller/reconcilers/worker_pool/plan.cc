@@ -185,8 +185,12 @@ Condition Degraded(const Obstacle& obstacle, const Troubles& troubles) {
   return {"Degraded", false, "AsExpected", ""};
 }
 
-Condition Ready(const PoolState& pool, const Troubles& troubles) {
+Condition Ready(const PoolState& pool, const Obstacle& obstacle,
+                const Troubles& troubles) {
   const PodCounts& counts = pool.counts;
+  // One that cannot be made aims at what there is.
+  if (pool.target == 0 && !obstacle.reason.empty())
+    return {"Ready", false, obstacle.reason, obstacle.message};
   if (pool.target == 0)
     return {"Ready", true, "ScaledToZero", "no replica is wanted"};
   const std::string figures =
@@ -290,7 +294,7 @@ Plan MakeWorkerPoolPlan(const FamilyState& family, const PoolState& pool) {
   if (!obstacle.reason.empty() && may_scale) ScaleOnly(pool, plan);
   // In the order in which the summary looks for the most telling one.
   const Troubles troubles = TroublesOf(pool);
-  plan.conditions = {Ready(pool, troubles),
+  plan.conditions = {Ready(pool, obstacle, troubles),
                      Progressing(pool, obstacle, is_held, arithmetic),
                      Degraded(obstacle, troubles)};
   AddStatus(family, pool, plan);
