@@ -40,14 +40,16 @@ std::optional<Validity> UsableAuthority(const rpc::KeyPair& ca, int64_t now) {
   return validity;
 }
 
-// Of a leaf that `ca` signed and that need not be renewed yet.
+// Of a leaf that is of these authorities and need not be renewed yet.
 std::optional<Validity> FreshLeaf(const TlsMaterial& leaf,
-                                  const rpc::KeyPair& ca,
+                                  const Authorities& authorities,
                                   const RoleIdentity& expected, int64_t now) {
   const auto facts = rpc::ReadCertificates(leaf.certificate);
   if (!facts.ok() || facts->front().identity != expected ||
+      leaf.authorities != authorities.Bundle() ||
       !rpc::CheckKey(leaf.certificate, leaf.key).ok() ||
-      !rpc::CheckTrusted(leaf.certificate, ca.certificate, now).ok())
+      !rpc::CheckTrusted(leaf.certificate, authorities.signing.certificate, now)
+           .ok())
     return std::nullopt;
   const Validity validity = facts->front().validity;
   if (now >= IssuedAt(validity) + kLeafRenewalSeconds) return std::nullopt;
@@ -76,15 +78,14 @@ void PlanLeaves(const FleetCertificates& present, const RoleIdentity& fleet,
     const std::optional<Validity> fresh =
         leaf == present.leaves.end()
             ? std::nullopt
-            : FreshLeaf(leaf->second, authorities.signing,
-                        MemberOf(fleet, component), now);
-    if (!fresh.has_value()) {
+            : FreshLeaf(leaf->second, authorities, MemberOf(fleet, component),
+                        now);
+    if (fresh.has_value()) {
+      renewal.due =
+          std::min(renewal.due, IssuedAt(*fresh) + kLeafRenewalSeconds);
+    } else {
       renewal.leaves.insert(component);
-      continue;
     }
-    if (leaf->second.authorities != authorities.Bundle())
-      renewal.bundles.insert(component);
-    renewal.due = std::min(renewal.due, IssuedAt(*fresh) + kLeafRenewalSeconds);
   }
 }
 
@@ -102,19 +103,17 @@ int64_t AllShownSince(const FleetCertificates& present) {
 void PlanAuthority(const FleetCertificates& present, const Validity& signing,
                    int64_t now, Renewal& renewal) {
   const Authorities& authorities = *present.authorities;
+  // Not before everybody has known of the last one for a while.
+  const int64_t overlapped =
+      (renewal.leaves.empty() ? AllShownSince(present) : now) + kOverlapSeconds;
   int64_t when = signing.not_after - kAuthorityRenewalSeconds;
   AuthorityStep step = AuthorityStep::kIssueNext;
   if (authorities.next.has_value()) {
-    const auto next = UsableAuthority(*authorities.next, now);
-    when = next.has_value() ? IssuedAt(*next) + kOverlapSeconds : now;
-    if (next.has_value()) step = AuthorityStep::kPromote;
-    // Not before everybody was told of it.
-    if (next.has_value() &&
-        !(renewal.bundles.empty() && renewal.leaves.empty()))
-      when = now + kOverlapSeconds;
+    const bool is_usable = UsableAuthority(*authorities.next, now).has_value();
+    when = is_usable ? overlapped : now;
+    if (is_usable) step = AuthorityStep::kPromote;
   } else if (!authorities.retired.empty()) {
-    when = renewal.leaves.empty() ? AllShownSince(present) + kOverlapSeconds
-                                  : now + kOverlapSeconds;
+    when = overlapped;
     step = AuthorityStep::kDropRetired;
   }
   if (now >= when) {
@@ -149,8 +148,8 @@ Renewal PlanRenewal(const FleetCertificates& present, const RoleIdentity& fleet,
     renewal.authority =
         has_successor ? AuthorityStep::kPromote : AuthorityStep::kIssue;
   }
-  if (renewal.authority == AuthorityStep::kPromote ||
-      renewal.authority == AuthorityStep::kIssue)
+  // Each step changes what is to be trusted.
+  if (renewal.authority != AuthorityStep::kKeep)
     renewal.leaves.insert(std::begin(kLeafComponents),
                           std::end(kLeafComponents));
   return renewal;
@@ -202,8 +201,6 @@ StatusOr<FleetCertificates> Renew(FleetCertificates present,
     ASSIGN_OR_RETURN(present.leaves[component],
                      IssueLeaf(*authorities, fleet, component, now));
   }
-  for (auto& [component, leaf] : present.leaves)
-    leaf.authorities = authorities->Bundle();
   return present;
 }
 

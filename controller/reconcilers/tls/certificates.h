@@ -64,15 +64,14 @@ enum class AuthorityStep {
 
 struct Renewal {
   AuthorityStep authority = AuthorityStep::kKeep;
-  std::set<rpc::Component> leaves;  // to be issued, after that step
-  // To be told of other authorities, though they stay as they are.
-  std::set<rpc::Component> bundles;
+  // To be issued, after that step: also those that are only to be told of other
+  // authorities, for their age says since when everybody knows.
+  std::set<rpc::Component> leaves;
   // When there is something to do again, in seconds since the Unix epoch.
   int64_t due = 0;
 
   bool IsNothing() const {
-    return authority == AuthorityStep::kKeep && leaves.empty() &&
-           bundles.empty();
+    return authority == AuthorityStep::kKeep && leaves.empty();
   }
 };
 

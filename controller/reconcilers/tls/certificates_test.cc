@@ -89,9 +89,9 @@ TEST(CertificatesTest, WhatIsMissingOrBrokenIsIssuedAnew) {
   bad = good;
   bad.leaves[Component::kWorker].authorities.clear();
   const Renewal renewal = PlanRenewal(bad, kFleet, kStart);
-  EXPECT_TRUE(renewal.leaves.empty());
-  EXPECT_THAT(renewal.bundles, ElementsAre(Component::kWorker));
-  EXPECT_EQ(Carry(bad, renewal, kStart), good);
+  EXPECT_THAT(renewal.leaves, ElementsAre(Component::kWorker));
+  EXPECT_EQ(Carry(bad, renewal, kStart).leaves[Component::kWorker].authorities,
+            good.authorities->Bundle());
 }
 
 TEST(CertificatesTest, AnAuthorityThatCannotSignIsReplaced) {
@@ -156,12 +156,18 @@ TEST(CertificatesTest, ASuccessorIsOnlyTrustedForADay) {
   EXPECT_TRUE(waiting.IsNothing());
   EXPECT_EQ(waiting.due, now + kOverlapSeconds);
 
-  // A worker that was not told of it holds the promotion up.
+  // A worker that was not told of it holds the promotion up, for a day from
+  // when it is.
   FleetCertificates untold = fleet;
   untold.leaves[Component::kWorker].authorities = first.certificate;
-  const Renewal told = PlanRenewal(untold, kFleet, now + kOverlapSeconds);
+  const int64_t late = now + kOverlapSeconds;
+  const Renewal told = PlanRenewal(untold, kFleet, late);
   EXPECT_EQ(told.authority, AuthorityStep::kKeep);
-  EXPECT_THAT(told.bundles, ElementsAre(Component::kWorker));
+  EXPECT_THAT(told.leaves, ElementsAre(Component::kWorker));
+  const FleetCertificates all = Carry(untold, told, late);
+  EXPECT_TRUE(PlanRenewal(all, kFleet, late + kOverlapSeconds - 1).IsNothing());
+  EXPECT_EQ(PlanRenewal(all, kFleet, late + kOverlapSeconds).authority,
+            AuthorityStep::kPromote);
 
   now += kOverlapSeconds;
   fleet = Look(fleet, now);
