@@ -45,6 +45,22 @@ struct ObjectKey {
   }
 };
 
+// The same in texts that lie elsewhere.
+struct ObjectKeyView {
+  ObjectKeyView(std::string_view of_space, std::string_view of_name)
+      : space(of_space), name(of_name) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  ObjectKeyView(const ObjectKey& key) : space(key.space), name(key.name) {}
+
+  ObjectKey ToKey() const {
+    return {.space = std::string(space), .name = std::string(name)};
+  }
+  friend auto operator<=>(const ObjectKeyView&,
+                          const ObjectKeyView&) = default;
+
+  std::string_view space, name;
+};
+
 struct ListOptions {
   std::string space;           // "" lists all namespaces
   std::string label_selector;  // "" selects all

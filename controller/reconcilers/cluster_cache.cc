@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <type_traits>
 
 #include "controller/kube/resource_types.h"
 #include "controller/reconcilers/names.h"
+#include "controller/reconcilers/packed.h"
 
 namespace tidepool::reconcilers {
 namespace {
@@ -22,16 +24,19 @@ kube::ObjectKey FamilyKey(const T& object) {
 // Pools that name no family, which is wrong, are one without a name: somebody
 // has to tell them. Other objects without one are none of ours.
 template <typename T>
-bool HasFamily(const T* object) {
-  if (object == nullptr) return false;
-  return std::is_same_v<T, CustomResource> || !object->family.empty();
+std::optional<kube::ObjectKey> FamilyOf(const Packed<T>* kept) {
+  if (kept == nullptr) return std::nullopt;
+  const std::shared_ptr<const T> object = kept->Unpack();
+  if (!std::is_same_v<T, CustomResource> && object->family.empty())
+    return std::nullopt;
+  return FamilyKey(*object);
 }
 
 // One informer with its index by family.
 template <typename T>
 struct Watched {
   Watched(const ClusterCacheOptions& options, const kube::ResourceType& type,
-          bool labelled, typename Informer<T>::Transform transform)
+          bool labelled, StatusOr<T> (*read)(const Json& object))
       : informer({.type = type,
                   .space = options.space,
                   .label_selector = labelled ? std::string(kManagedByLabel) +
@@ -40,29 +45,40 @@ struct Watched {
                   // The Gateway API is an add-on.
                   .reflector = {.optional = type == kube::kHttpRoute},
                   .seed = options.seed},
-                 std::move(transform)),
+                 [read](const Json& object) -> StatusOr<Packed<T>> {
+                   ASSIGN_OR_RETURN(const T value, read(object));
+                   return Packed<T>(value);
+                 }),
         by_family(informer.AddIndex(
-            [](const T& object, std::vector<std::string>& values) {
-              if (HasFamily(&object))
-                values.push_back(FamilyKey(object).ToString());
+            [](const Packed<T>& kept, std::vector<std::string>& values) {
+              if (const auto family = FamilyOf(&kept))
+                values.push_back(family->ToString());
             })) {}
 
   void OnChange(const std::function<void(const kube::ObjectKey&)>& changed) {
-    informer.AddHandler(
-        [changed](const kube::ObjectKey&, const T* before, const T* after) {
-          if (HasFamily(before)) changed(FamilyKey(*before));
-          if (HasFamily(after) &&
-              (before == nullptr || before->family != after->family))
-            changed(FamilyKey(*after));
-        });
+    informer.AddHandler([changed](const kube::ObjectKey&,
+                                  const Packed<T>* before,
+                                  const Packed<T>* after) {
+      const auto from = FamilyOf(before), to = FamilyOf(after);
+      if (from.has_value()) changed(*from);
+      if (to.has_value() && to != from) changed(*to);
+    });
   }
 
-  std::vector<std::shared_ptr<const T>> Of(const kube::ObjectKey& key) const {
-    return informer.ByIndex(by_family, key.ToString());
+  std::shared_ptr<const T> Get(const kube::ObjectKey& key) const {
+    const auto kept = informer.Get(key);
+    return kept == nullptr ? nullptr : kept->Unpack();
+  }
+  std::vector<std::shared_ptr<const T>> Of(
+      const kube::ObjectKey& family) const {
+    std::vector<std::shared_ptr<const T>> objects;
+    for (const auto& kept : informer.ByIndex(by_family, family.ToString()))
+      objects.push_back(kept->Unpack());
+    return objects;
   }
 
-  Informer<T> informer;
-  typename Informer<T>::IndexId by_family;
+  Informer<Packed<T>> informer;
+  typename Informer<Packed<T>>::IndexId by_family;
 };
 
 Json ParseKept(const std::string& text) {
@@ -136,7 +152,8 @@ std::vector<kube::ObjectKey> ClusterCache::Families() const {
   std::set<kube::ObjectKey> keys, behind;
   for (const auto* watched :
        {&impl_->families, &impl_->prefill, &impl_->decode}) {
-    for (const auto& resource : watched->informer.List()) {
+    for (const auto& kept : watched->informer.List()) {
+      const auto resource = kept->Unpack();
       const kube::ObjectKey key = FamilyKey(*resource);
       if (resource->deleting ||
           resource->generation != resource->observed_generation)
@@ -151,7 +168,7 @@ std::vector<kube::ObjectKey> ClusterCache::Families() const {
 
 FamilyObserved ClusterCache::Gather(const kube::ObjectKey& family) const {
   FamilyObserved observed{.key = family};
-  observed.resource = impl_->families.informer.Get(family);
+  observed.resource = impl_->families.Get(family);
   if (observed.resource != nullptr) {
     observed.spec = ParseKept(observed.resource->spec);
     observed.status = ParseKept(observed.resource->status);
@@ -162,12 +179,12 @@ FamilyObserved ClusterCache::Gather(const kube::ObjectKey& family) const {
       WorkerPoolObserved pool{.is_prefill = is_prefill};
       pool.spec = ParseKept(resource->spec);
       pool.status = ParseKept(resource->status);
-      pool.stateful_set = impl_->stateful_sets.informer.Get(resource->key);
+      pool.stateful_set = impl_->stateful_sets.Get(resource->key);
       pool.resource = std::move(resource);
       observed.pools.push_back(std::move(pool));
     }
   }
-  observed.deployment = impl_->deployments.informer.Get(
+  observed.deployment = impl_->deployments.Get(
       {.space = family.space, .name = ConductorName(family.name)});
   for (const auto& entry : impl_->plain)
     for (auto& child : entry.watched->Of(family))
@@ -192,7 +209,7 @@ FamilyObserved ClusterCache::Gather(const kube::ObjectKey& family) const {
 std::shared_ptr<const Child> ClusterCache::Find(
     const kube::ResourceType& type, const kube::ObjectKey& key) const {
   const Watched<Child>* const children = impl_->ChildrenOf(type);
-  return children == nullptr ? nullptr : children->informer.Get(key);
+  return children == nullptr ? nullptr : children->Get(key);
 }
 
 }  // namespace tidepool::reconcilers

@@ -99,15 +99,15 @@ namespace internal {
 
 template <typename T>
 concept KnowsItsKey = requires(const T& value) {
-  { value.key } -> std::same_as<const kube::ObjectKey&>;
+  { value.key() } -> std::same_as<kube::ObjectKeyView>;
 };
 
 // An object as an informer keeps it.
 template <typename T>
 struct Record {
-  const kube::ObjectKey& key() const {
+  kube::ObjectKeyView key() const {
     if constexpr (KnowsItsKey<T>) {
-      return value.key;
+      return value.key();
     } else {
       return own_key;
     }
@@ -123,11 +123,9 @@ struct Record {
 
 struct ByKey {
   using is_transparent = void;
-  static const kube::ObjectKey& KeyOf(const kube::ObjectKey& key) {
-    return key;
-  }
+  static kube::ObjectKeyView KeyOf(kube::ObjectKeyView key) { return key; }
   template <typename R>
-  static const kube::ObjectKey& KeyOf(const std::shared_ptr<R>& record) {
+  static kube::ObjectKeyView KeyOf(const std::shared_ptr<R>& record) {
     return record->key();
   }
   template <typename A, typename B>
@@ -141,7 +139,7 @@ struct ByKey {
 // Values are immutable snapshots: holding one does not stop newer ones from
 // coming. Reads are thread-safe and in the order of keys.
 //
-//   struct PodView { kube::ObjectKey key; std::string role; bool ready; };
+//   struct PodView { std::string role; bool ready; };
 //   Informer<PodView> pods({.type = kube::kPod, .label_selector = "…"},
 //   ToView); const auto by_pool = pods.AddIndex(
 //       [](const PodView& pod, auto& values) { values.push_back(pod.pool); });
@@ -154,10 +152,10 @@ template <typename T>
 class Informer final : public InformerBase {
  public:
   using Ptr = std::shared_ptr<const T>;
-  // Keeps of an object what is needed of it; a member `key` must be the
-  // object's. An error (or an exception of the
-  // JSON library) keeps what is known of the object as it is, is logged and
-  // counted.
+  // Keeps of an object what is needed of it. A T that knows the object's key
+  // saves a copy of it: `kube::ObjectKeyView key() const`. An error (or an
+  // exception of the JSON library) keeps what is known of the object as it is,
+  // is logged and counted.
   using Transform = std::function<StatusOr<T>(const kube::Json& object)>;
   // `before` is null for a new object, `after` for a deleted one. Called on
   // the informer's thread, after the copy has changed, without a lock; must
@@ -194,7 +192,7 @@ class Informer final : public InformerBase {
     const MutexLock lock(&mutex_);
     std::vector<kube::ObjectKey> all;
     all.reserve(records_.size());
-    for (const auto& record : records_) all.push_back(record->key());
+    for (const auto& record : records_) all.push_back(record->key().ToKey());
     return all;
   }
   std::vector<Ptr> ByIndex(IndexId index, std::string_view value) const {

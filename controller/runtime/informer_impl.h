@@ -17,7 +17,7 @@ uint64_t VersionOf(const kube::Json& object);
 
 template <typename T>
 void Informer<T>::Put(kube::Json& object) {
-  kube::ObjectKey key = internal::KeyOf(object);
+  const kube::ObjectKey key = internal::KeyOf(object);
   const uint64_t version = internal::VersionOf(object);
   {
     const MutexLock lock(&mutex_);
@@ -39,11 +39,11 @@ void Informer<T>::Put(kube::Json& object) {
                                                .own_key = {},
                                                .version = version,
                                                .sequence = sequence_});
-  if constexpr (!internal::KnowsItsKey<T>) after->own_key = std::move(key);
+  if constexpr (!internal::KnowsItsKey<T>) after->own_key = key;
   std::shared_ptr<Record> before;
   {
     const MutexLock lock(&mutex_);
-    auto it = records_.find(after->key());
+    auto it = records_.find(key);
     if (it != records_.end()) {
       before = *it;
       it = records_.erase(it);
@@ -51,7 +51,7 @@ void Informer<T>::Put(kube::Json& object) {
     records_.insert(it, after);
     Reindex(before, after);
   }
-  Tell(after->key(), before.get(), after.get());
+  Tell(key, before.get(), after.get());
 }
 
 template <typename T>
@@ -65,7 +65,7 @@ void Informer<T>::EndReplace() {
   {
     const MutexLock lock(&mutex_);
     for (const auto& record : records_)
-      if (record->sequence != sequence_) gone.push_back(record->key());
+      if (record->sequence != sequence_) gone.push_back(record->key().ToKey());
   }
   for (const kube::ObjectKey& key : gone) Erase(key);
 }
