@@ -58,6 +58,7 @@ void Apply(const RawOptions& raw, ConductorConfig& config) {
   config.http.host = config.host;
   config.http.port = static_cast<uint16_t>(config.port);
   config.http.threads = static_cast<int>(raw.http_threads);
+  config.http.probe_paths = {"/health", "/ready", "/metrics"};
   config.http.header_bytes_max = static_cast<uint32_t>(raw.max_header_size);
   config.http.body_bytes_max = raw.max_body_size;
   config.http.total_body_bytes_max = raw.max_total_body_size;

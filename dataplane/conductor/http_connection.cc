@@ -149,11 +149,12 @@ class Connection::Exchange : public HttpExchange {
 
 Connection::Connection(asio::ip::tcp::socket socket,
                        const std::shared_ptr<IoThread>& thread,
-                       std::shared_ptr<ServerShared> shared)
+                       std::shared_ptr<ServerShared> shared, bool only_probes)
     : socket_(std::move(socket)),
       thread_(thread),
       registry_(thread->connections),
       shared_(std::move(shared)),
+      only_probes_(only_probes),
       reading_(std::make_unique<Reading>(shared_->options.header_bytes_max +
                                          kReadBufferBytes)),
       deadline_(thread->context),
@@ -191,7 +192,8 @@ void Connection::WaitForRequest() {
   phase_ = Phase::kIdle;
   if (shared_->draining) return Drop();
   if (reading_->buffer.size() > 0) return ReadHeader();
-  SetDeadline(shared_->options.idle_timeout);
+  SetDeadline(only_probes_ ? shared_->options.header_timeout
+                           : shared_->options.idle_timeout);
   WaitReadable();
 }
 
@@ -228,10 +230,21 @@ void Connection::ReadHeader() {
       });
 }
 
+bool Connection::IsForProbe() const {
+  const auto target = reading_->parser->get().target();
+  return std::ranges::find(shared_->options.probe_paths,
+                           PathOf({target.data(), target.size()})) !=
+         shared_->options.probe_paths.end();
+}
+
 void Connection::OnHeader() {
   auto& parser = *reading_->parser;
   parser.eager(true);
   http_1_0_ = parser.get().version() < 11;
+  if (only_probes_ && !IsForProbe()) {
+    shared_->refused.fetch_add(1);
+    return Refuse(503, "there are too many connections");
+  }
   reading_->body_lease = std::make_shared<BodyLease>(shared_);
   phase_ = Phase::kBody;
   SetDeadline(shared_->options.body_timeout);
@@ -281,7 +294,7 @@ void Connection::OnBody() {
     request.headers.Add(std::string(field.name_string()),
                         std::string(field.value()));
   request.body = std::move(message.body());
-  keep_alive_ = message.keep_alive();
+  keep_alive_ = message.keep_alive() && !only_probes_;
   head_only_ = message.method() == http::verb::head;
   const auto target = message.target();
   if (!PercentDecode(PathOf({target.data(), target.size()}), request.path))

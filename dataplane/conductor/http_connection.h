@@ -40,7 +40,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(boost::asio::ip::tcp::socket socket,
              const std::shared_ptr<IoThread>& thread,
-             std::shared_ptr<ServerShared> shared);
+             std::shared_ptr<ServerShared> shared, bool only_probes);
   ~Connection();
 
   void Start();
@@ -56,6 +56,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void WaitForRequest();
   void ReadHeader();
   void OnHeader();
+  bool IsForProbe() const;
   void ContinueThenReadBody();
   void ReadBody();
   void OnBodyPart();
@@ -98,6 +99,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::weak_ptr<IoThread> thread_;
   std::unordered_set<Connection*>& registry_;
   const std::shared_ptr<ServerShared> shared_;
+  const bool only_probes_;  // it is one too many
   std::string peer_;
   std::unique_ptr<Reading> reading_;
   boost::asio::steady_timer deadline_, tick_;

@@ -82,14 +82,18 @@ void HttpServer::Impl::Accept() {
 
 void HttpServer::Impl::OnAccepted(tcp::socket socket,
                                   const std::shared_ptr<IoThread>& target) {
-  if (shared->connections.fetch_add(1) >= shared->options.connections_max) {
+  const int64_t others = shared->connections.fetch_add(1);
+  const bool only_probes = others >= shared->options.connections_max;
+  if (others >=
+      shared->options.connections_max + HttpServerOptions::kProbeConnections) {
     shared->connections.fetch_sub(1);
     shared->refused.fetch_add(1);
     return RefuseConnection(std::move(socket));
   }
   asio::post(target->context, [socket = std::move(socket), target,
-                               state = shared]() mutable {
-    std::make_shared<Connection>(std::move(socket), target, std::move(state))
+                               state = shared, only_probes]() mutable {
+    std::make_shared<Connection>(std::move(socket), target, std::move(state),
+                                 only_probes)
         ->Start();
   });
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "dataplane/base/status.h"
 #include "dataplane/conductor/http_types.h"
@@ -18,8 +19,12 @@ struct HttpServerOptions {
   uint16_t port = 0;  // 0: any free one
   int threads = 1;
 
-  // Connections beyond are answered 503 and closed.
+  // Connections beyond are answered 503 and closed, but for one request each of
+  // `probe_paths` on at most kProbeConnections: who looks whether this lives
+  // shall not end it for being busy.
   int64_t connections_max = 16384;
+  std::vector<std::string> probe_paths;
+  static constexpr int64_t kProbeConnections = 64;
   uint32_t header_bytes_max = 32 << 10;  // beyond: 431
   uint64_t body_bytes_max = 32 << 20;    // beyond: 413
   // Of all requests, as far as they have arrived, until they are answered;

@@ -4,17 +4,21 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "dataplane/base/bounded_queue.h"
+#include "dataplane/base/clock.h"
 #include "dataplane/conductor/http_test_client.h"
 
 namespace tidepool::conductor {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -390,9 +394,35 @@ TEST_F(HttpServerTest, RefusesConnectionsBeyondTheLimit) {
   ASSERT_TRUE(first.Send(kGet));
   EXPECT_THAT(first.ReadResponse(), StartsWith("HTTP/1.1 200"));
   RawClient second = Connect();
+  ASSERT_TRUE(second.Send(kGet));
   EXPECT_THAT(second.ReadToEnd(), StartsWith("HTTP/1.1 503"));
   EXPECT_EQ(server_->stats().connections_refused_total, 1);
-  EXPECT_EQ(server_->stats().connections, 1);
+}
+
+TEST_F(HttpServerTest, BeyondTheLimitProbesAreAnsweredAsFarAsThereIsRoom) {
+  Start({.connections_max = 1, .probe_paths = {"/echo"}});
+  RawClient first = Connect();
+  ASSERT_TRUE(first.Send(kGet));
+  EXPECT_THAT(first.ReadResponse(), StartsWith("HTTP/1.1 200"));
+  const std::string probe = "GET /echo?x HTTP/1.1\r\nHost: t\r\n\r\n";
+  for (int64_t i = 0; i <= HttpServerOptions::kProbeConnections; ++i) {
+    RawClient second = Connect();
+    ASSERT_TRUE(second.Send(probe + probe));
+    EXPECT_THAT(second.ReadToEnd(), AllOf(StartsWith("HTTP/1.1 200"),
+                                          HasSubstr("Connection: close")));
+  }
+  EXPECT_EQ(server_->stats().connections_refused_total, 0);
+  const auto patience_ends = Clock::Monotonic().Now() + RawClient::kPatience;
+  while (server_->stats().connections > 1) {
+    ASSERT_LT(Clock::Monotonic().Now(), patience_ends);
+    std::this_thread::yield();
+  }
+  std::vector<RawClient> silent;
+  for (int64_t i = 0; i < HttpServerOptions::kProbeConnections; ++i)
+    silent.push_back(Connect());
+  RawClient last = Connect();
+  EXPECT_THAT(last.ReadToEnd(), StartsWith("HTTP/1.1 503"));
+  EXPECT_EQ(server_->stats().connections_refused_total, 1);
 }
 
 TEST_F(HttpServerTest, DrainLetsRunningAnswersEnd) {
