@@ -37,20 +37,23 @@ def run(context):
     watches = [Watch(fleet, role) for role in ("prefill", "decode")]
     bodies = oracle.bodies(6, max_tokens=80)
     with fleet.exact_load(4, context.oracle, bodies) as load:
-        def rolled():
-            for watch in watches:
-                watch()
-            return all_run(fleet, following)
+        def watched(check):
+            def look():
+                for watch in watches:
+                    watch()
+                return check()
+            return look
 
+        rolled = watched(lambda: all_run(fleet, following))
         fleet.patch({"version": following})
         eventually("every pod to run the next version", rolled, 150)
         fleet.wait_ready()
 
         # Back again, and half-way through that, forward.
         fleet.patch({"version": now})
-        eventually("the first worker to be rolled back", lambda: any(
+        eventually("the first worker to be rolled back", watched(lambda: any(
             image.endswith(":" + now)
-            for image in images(fleet, "worker")), 60)
+            for image in images(fleet, "worker"))), 60)
         fleet.patch({"version": following})
         eventually("the reverted rollout to end", rolled, 150)
         fleet.wait_ready()
