@@ -55,8 +55,7 @@ struct ObjectKeyView {
   ObjectKey ToKey() const {
     return {.space = std::string(space), .name = std::string(name)};
   }
-  friend auto operator<=>(const ObjectKeyView&,
-                          const ObjectKeyView&) = default;
+  friend auto operator<=>(const ObjectKeyView&, const ObjectKeyView&) = default;
 
   std::string_view space, name;
 };
