@@ -69,7 +69,7 @@ StatusOr<EventType> ParseEventType(const std::string& text) {
 
 StatusOr<WatchEvent> ParseEvent(std::string_view line,
                                 std::string_view attempt) {
-  ASSIGN_OR_RETURN(Json parsed, internal::ParseJson(line, attempt));
+  ASSIGN_OR_RETURN(Json parsed, internal::ParseJson(line, attempt, 1));
   const auto type = parsed.find("type");
   const auto object = parsed.find("object");
   if (type == parsed.end() || !type->is_string() || object == parsed.end() ||

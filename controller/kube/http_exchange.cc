@@ -156,6 +156,8 @@ void HttpPool::Channel::SetTarget() {
   Set(CURLOPT_TCP_KEEPALIVE, 1L);
   Set(CURLOPT_TCP_KEEPIDLE, 15L);
   Set(CURLOPT_TCP_KEEPINTVL, 5L);
+  // Each watch has one of both, and the least is enough.
+  Set(CURLOPT_BUFFERSIZE, 4096L);
   Set(CURLOPT_UPLOAD_BUFFERSIZE, 16384L);
   Set(CURLOPT_CONNECTTIMEOUT_MS,
       static_cast<long>(

@@ -7,8 +7,14 @@ bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 }  // namespace
 
-StatusOr<Json> ParseJson(std::string_view text, std::string_view what) {
-  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+StatusOr<Json> ParseJson(std::string_view text, std::string_view what,
+                         int around) {
+  const auto is_wanted = [around](int depth, Json::parse_event_t event,
+                                  const Json& value) {
+    return event != Json::parse_event_t::key || depth != around + 2 ||
+           value != "managedFields";
+  };
+  Json parsed = Json::parse(text, is_wanted, /*allow_exceptions=*/false);
   if (parsed.is_discarded() || !parsed.is_object())
     return DataLoss("{}: the server sent no JSON object", what);
   return parsed;

@@ -61,7 +61,10 @@ class ListSplitter {
   bool escaped_ = false;
 };
 
+// An object of the API, or, `around` 1, what has one as a field. Without
+// metadata.managedFields: who set what is half of an object, and nothing to us.
 // Errors: kDataLoss.
-StatusOr<Json> ParseJson(std::string_view text, std::string_view what);
+StatusOr<Json> ParseJson(std::string_view text, std::string_view what,
+                         int around = 0);
 
 }  // namespace tidepool::kube::internal

@@ -114,5 +114,17 @@ TEST(LineSplitterTest, RefusesALineBeyondTheBound) {
   EXPECT_EQ(splitter.Feed("456").code(), Code::kResourceExhausted);
 }
 
+TEST(ParseJsonTest, LeavesOutWhoManagesWhichField) {
+  const Json object = {
+      {"metadata", {{"name", "a"}, {"labels", {{"managedFields", "mine"}}}}},
+      {"spec", {{"list", {{{"managedFields", 1}}}}}}};
+  Json sent = object;
+  sent["metadata"]["managedFields"] = {{{"fieldsV1", {{"f:spec", 1}}}}};
+  EXPECT_EQ(*ParseJson(sent.dump(), "object"), object);
+  const Json event = {{"type", "ADDED"}, {"object", sent}};
+  EXPECT_EQ(*ParseJson(event.dump(), "event", 1),
+            Json({{"type", "ADDED"}, {"object", object}}));
+}
+
 }  // namespace
 }  // namespace tidepool::kube::internal
