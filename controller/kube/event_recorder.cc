@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <span>
 
 #include "controller/kube/resource_types.h"
 #include "controller/kube/writes.h"
+#include "dataplane/base/digest.h"
 #include "dataplane/base/log.h"
 
 namespace tidepool::kube {
@@ -40,8 +43,20 @@ uint64_t EventRecorder::dropped_total() const {
   return dropped_;
 }
 
+uint64_t EventRecorder::DigestOf(std::string_view text) const {
+  return Checksum64(std::as_bytes(std::span(text)), options_.seed);
+}
+
+// Unique among the events of all processes, and told apart by people.
+ObjectKey EventRecorder::EventKey(const ObjectKey& subject,
+                                  uint64_t number) const {
+  return {.space = subject.space.empty() ? "default" : subject.space,
+          .name = fmt::format("{}.{:016x}", subject.name.substr(0, 200),
+                              RandomAt(options_.seed, number))};
+}
+
 bool EventRecorder::TakeToken(const std::string& uid, TimePoint now) {
-  const auto [it, added] = buckets_.try_emplace(uid);
+  const auto [it, added] = buckets_.try_emplace(DigestOf(uid));
   Bucket& bucket = it->second;
   const double burst = options_.burst;
   if (added) {
@@ -82,33 +97,31 @@ void EventRecorder::Record(const EventSubject& subject, Type type,
                            std::string_view reason, std::string_view action,
                            std::string_view note) {
   note = Cut(note);
-  const std::string id = fmt::format("{}\n{}\n{}\n{}\n{}", subject.uid,
-                                     NameOf(type), reason, action, note);
+  const uint64_t id = DigestOf(fmt::format("{}\n{}\n{}\n{}\n{}", subject.uid,
+                                           NameOf(type), reason, action, note));
   const TimePoint now = clock_.Now();
-  ObjectKey event;
-  uint32_t count = 1;
+  Series series{.last = now};
   {
     const MutexLock lock(&mutex_);
     const auto it = series_.find(id);
     if (it != series_.end() && now - it->second.last <= options_.series_gap) {
       it->second.last = now;
-      count = ++it->second.count;
-      event = it->second.event;
+      ++it->second.count;
+      series = it->second;
     } else {
       Forget(now);
       if (!TakeToken(subject.uid, now)) {
         ++dropped_;
         return;
       }
-      // Unique among the events of all processes, and told apart by people.
-      event.space = subject.key.space.empty() ? "default" : subject.key.space;
-      event.name = fmt::format("{}.{:016x}", subject.key.name.substr(0, 200),
-                               RandomAt(options_.seed, ++sequence_));
-      series_[id] = {.event = event, .last = now};
+      series.number = ++events_;
+      series_[id] = series;
     }
   }
-  if (count == 1) return WriteNew(subject, event, type, reason, action, note);
-  if (std::has_single_bit(count)) WriteCount(event, count);
+  const ObjectKey event = EventKey(subject.key, series.number);
+  if (series.count == 1)
+    return WriteNew(subject, event, type, reason, action, note);
+  if (std::has_single_bit(series.count)) WriteCount(event, series.count);
 }
 
 void EventRecorder::WriteNew(const EventSubject& subject,

@@ -53,7 +53,7 @@ class EventRecorder {
 
  private:
   struct Series {
-    ObjectKey event;  // as written
+    uint64_t number = 0;  // of its event
     uint32_t count = 1;
     TimePoint last;
   };
@@ -62,6 +62,8 @@ class EventRecorder {
     TimePoint at;
   };
 
+  uint64_t DigestOf(std::string_view text) const;
+  ObjectKey EventKey(const ObjectKey& subject, uint64_t number) const;
   bool TakeToken(const std::string& uid, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -75,9 +77,10 @@ class EventRecorder {
   const Clock& clock_;
   const std::function<double()> unix_seconds_;
   mutable Mutex mutex_;
-  std::map<std::string, Series> series_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, Bucket> buckets_ ABSL_GUARDED_BY(mutex_);
-  uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  // By digests of what makes events equal, and of uids.
+  std::map<uint64_t, Series> series_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Bucket> buckets_ ABSL_GUARDED_BY(mutex_);
+  uint64_t events_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
