@@ -1,15 +1,18 @@
 #include "controller/reconcilers/family_memory.h"
 
 #include <charconv>
+#include <cstddef>
+#include <span>
 
 #include "controller/kube/resource_types.h"
+#include "dataplane/base/digest.h"
 
 namespace tidepool::reconcilers {
 namespace {
 
-MemberName NameOfMember(const kube::ResourceType& type,
-                        const kube::ObjectKey& key) {
-  return {type.kind, key.name};
+MemberId IdOf(const kube::ResourceType& type, const kube::ObjectKey& key) {
+  const std::string text = fmt::format("{} {}", type.kind, key.name);
+  return Checksum64(std::as_bytes(std::span(text)));
 }
 
 uint64_t VersionOf(const CustomResource& resource) {
@@ -28,32 +31,32 @@ const kube::ResourceType& TypeOf(const WorkerPoolObserved& pool) {
 void FamilyMemory::NoteApplied(const kube::ResourceType& type, uint64_t desired,
                                std::shared_ptr<const Child> stored,
                                TimePoint now) {
-  const MemberName name = NameOfMember(type, stored->key);
-  applied_[name] = {desired, stored->digest};
-  children_[name] = {std::move(stored), now};
+  const MemberId id = IdOf(type, stored->key);
+  applied_[id] = {desired, stored->digest};
+  children_[id] = {std::move(stored), now};
 }
 
 void FamilyMemory::NoteWritten(const kube::ResourceType& type,
                                std::shared_ptr<const CustomResource> stored,
                                TimePoint now) {
-  const MemberName name = NameOfMember(type, stored->key);
-  resources_[name] = {std::move(stored), now};
+  const MemberId id = IdOf(type, stored->key);
+  resources_[id] = {std::move(stored), now};
 }
 
 void FamilyMemory::NoteMarked(const kube::ResourceType& type, uint64_t before,
                               std::shared_ptr<const Child> stored,
                               TimePoint now) {
-  const MemberName name = NameOfMember(type, stored->key);
-  const auto applied = applied_.find(name);
+  const MemberId id = IdOf(type, stored->key);
+  const auto applied = applied_.find(id);
   if (applied != applied_.end() && applied->second.stored == before)
     applied->second.stored = stored->digest;
-  children_[name] = {std::move(stored), now};
+  children_[id] = {std::move(stored), now};
 }
 
 bool FamilyMemory::IsApplied(const kube::ResourceType& type, uint64_t desired,
                              const Child* child) const {
   if (child == nullptr) return false;
-  const auto found = applied_.find(NameOfMember(type, child->key));
+  const auto found = applied_.find(IdOf(type, child->key));
   return found != applied_.end() && found->second.desired == desired &&
          found->second.stored == child->digest;
 }
@@ -61,7 +64,7 @@ bool FamilyMemory::IsApplied(const kube::ResourceType& type, uint64_t desired,
 std::shared_ptr<const Child> FamilyMemory::Newest(
     const kube::ResourceType& type, const kube::ObjectKey& key,
     std::shared_ptr<const Child> cached, TimePoint now) {
-  const auto found = children_.find(NameOfMember(type, key));
+  const auto found = children_.find(IdOf(type, key));
   if (found == children_.end()) return cached;
   const Answer<Child>& answer = found->second;
   const bool is_ahead =
@@ -75,7 +78,7 @@ std::shared_ptr<const Child> FamilyMemory::Newest(
 std::shared_ptr<const CustomResource> FamilyMemory::NewestResource(
     const kube::ResourceType& type,
     std::shared_ptr<const CustomResource> cached, TimePoint now) {
-  const auto found = resources_.find(NameOfMember(type, cached->key));
+  const auto found = resources_.find(IdOf(type, cached->key));
   if (found == resources_.end()) return cached;
   const Answer<CustomResource>& answer = found->second;
   if (VersionOf(*cached) < VersionOf(*answer.object) &&

@@ -3,20 +3,21 @@
 // what is there already.
 #pragma once
 
+#include <absl/container/btree_map.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "controller/reconcilers/observed.h"
 #include "dataplane/base/clock.h"
 
 namespace tidepool::reconcilers {
 
-// Kind and name of an object of the family.
-using MemberName = std::pair<std::string_view, std::string>;
+// A digest of kind and name of an object of the family.
+using MemberId = uint64_t;
 
 // Confined to whoever reconciles the family.
 class FamilyMemory {
@@ -64,9 +65,9 @@ class FamilyMemory {
       std::shared_ptr<const CustomResource> cached, TimePoint now);
   void OverlayPods(FamilyObserved& observed);
 
-  std::map<MemberName, Applied> applied_;
-  std::map<MemberName, Answer<Child>> children_;
-  std::map<MemberName, Answer<CustomResource>> resources_;
+  absl::btree_map<MemberId, Applied> applied_;
+  std::map<MemberId, Answer<Child>> children_;
+  std::map<MemberId, Answer<CustomResource>> resources_;
   // Deleted by us and not seen terminating yet.
   std::set<std::string> deleted_pods_;
 };

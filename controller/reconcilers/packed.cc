@@ -1,7 +1,10 @@
 #include "controller/reconcilers/packed.h"
 
+#include <absl/strings/escaping.h>
+
 #include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,6 +19,23 @@ concept Is = std::same_as<std::remove_const_t<T>, Of>;
 
 template <typename T>
 concept Number = std::integral<T> || std::is_enum_v<T>;
+
+constexpr size_t kUuidBytes = 16;
+
+std::string ToUuid(std::string_view bytes) {
+  std::string text = absl::BytesToHexString({bytes.data(), bytes.size()});
+  for (const size_t dash : {8, 13, 18, 23}) text.insert(dash, 1, '-');
+  return text;
+}
+
+// The bytes that ToUuid makes `text` of; "" if there are none.
+std::string UuidBytes(const std::string& text) {
+  std::string digits = text;
+  std::erase(digits, '-');
+  if (digits.size() != 2 * kUuidBytes) return "";
+  std::string bytes = absl::HexStringToBytes(digits);
+  return ToUuid(bytes) == text ? bytes : "";
+}
 
 // All fields of each type, the key first. By structured bindings: a type that
 // gets another field does not compile before it is here.
@@ -64,11 +84,24 @@ class Writer {
     for (; left >= 0x80; left >>= 7) bytes_ += static_cast<char>(left | 0x80);
     bytes_ += static_cast<char>(left);
   }
-  void Write(const std::string& text) {
+  void WriteText(const std::string& text) {
     Write(text.size());
     bytes_ += text;
   }
-  void Write(const kube::ObjectKey& key) { Take(key.space, key.name); }
+  // Sizes are one more here, and 0 that of a UUID.
+  void Write(const std::string& text) {
+    if (const std::string uuid = UuidBytes(text); !uuid.empty()) {
+      Write(0);
+      bytes_ += uuid;
+      return;
+    }
+    Write(text.size() + 1);
+    bytes_ += text;
+  }
+  void Write(const kube::ObjectKey& key) {
+    WriteText(key.space);
+    WriteText(key.name);
+  }
   void Write(const std::unique_ptr<const WorkloadFigures>& figures) {
     Write(figures != nullptr);
     if (figures != nullptr) Visit(*figures, *this);
@@ -83,13 +116,17 @@ class Reader {
 
   void Take(auto&... fields) { (Read(fields), ...); }
 
-  std::string_view Text() {
-    size_t size = 0;
-    Read(size);
-    return {std::exchange(at_, at_ + size), size};
-  }
+  std::string_view Text() { return Bytes(Size()); }
 
  private:
+  std::string_view Bytes(size_t size) {
+    return {std::exchange(at_, at_ + size), size};
+  }
+  size_t Size() {
+    size_t size = 0;
+    Read(size);
+    return size;
+  }
   void Read(Number auto& number) {
     uint64_t value = 0;
     int shift = 0;
@@ -98,8 +135,14 @@ class Reader {
     value |= static_cast<uint64_t>(*at_++) << shift;
     number = static_cast<std::remove_reference_t<decltype(number)>>(value);
   }
-  void Read(std::string& text) { text = Text(); }
-  void Read(kube::ObjectKey& key) { Take(key.space, key.name); }
+  void Read(std::string& text) {
+    const size_t size = Size();
+    text = size == 0 ? ToUuid(Bytes(kUuidBytes)) : std::string(Bytes(size - 1));
+  }
+  void Read(kube::ObjectKey& key) {
+    key.space = Text();
+    key.name = Text();
+  }
   void Read(std::unique_ptr<const WorkloadFigures>& figures) {
     bool is_there = false;
     Read(is_there);

@@ -111,6 +111,21 @@ TEST(PackedTest, KeepsEveryFieldOfAWorkload) {
   EXPECT_EQ(read->figures->devices, child.figures->devices);
 }
 
+TEST(PackedTest, KeepsWhatIsAlmostAUuid) {
+  for (const char* uid : {"5f0c2f6e-0000-4000-8000-00000000000A",
+                          "5f0c2f6e00004000800000000000000a",
+                          "5f0c2f6-e0000-4000-8000-00000000000a",
+                          "5f0c2f6e-0000-4000-8000-00000000000g",
+                          "5f0c2f6e-0000-4000-8000-00000000000a-",
+                          "00000000-0000-0000-0000-000000000000"}) {
+    const kube::ObjectKey key{"", uid};
+    const Packed<PodView> packed(PodView{.key = key, .uid = uid});
+    EXPECT_EQ(packed.key(), kube::ObjectKeyView(key));
+    EXPECT_EQ(packed.Unpack()->key, key);
+    EXPECT_EQ(packed.Unpack()->uid, uid);
+  }
+}
+
 TEST(PackedTest, KeepsWhatIsEmpty) {
   EXPECT_EQ(Packed<PodView>(PodView{}).Unpack()->uid, "");
   EXPECT_EQ(Packed<Child>(Child{}).Unpack()->figures, nullptr);
