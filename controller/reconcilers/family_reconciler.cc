@@ -10,8 +10,10 @@
 namespace tidepool::reconcilers {
 namespace {
 
-// A Secret that was deleted is made again when conductors miss it.
-constexpr Duration kApiKeyRetry = std::chrono::seconds(30);
+// A Secret that was deleted is made again when conductors miss it, which they
+// may for other reasons.
+constexpr Duration kApiKeyRetryMin = std::chrono::seconds(30);
+constexpr Duration kApiKeyRetryMax = std::chrono::minutes(10);
 
 void KeepFirst(Status& first, const Status& next) {
   if (first.ok()) first = next;
@@ -41,7 +43,8 @@ bool HasPodsWaiting(const FamilyObserved& observed) {
 struct FamilyReconciler::Memory {
   FamilyMemory family;
   RebalancingMemory rebalancing;
-  std::optional<TimePoint> api_key_tried;
+  Duration api_key_wait{};  // zero: never tried
+  TimePoint api_key_due;    // not before, if it is missed
 };
 
 FamilyReconciler::FamilyReconciler(ControllerSettings settings,
@@ -172,11 +175,13 @@ Status FamilyReconciler::EnsureApiKey(const FamilyState& family, Memory& memory,
   const bool is_missed =
       deployment != nullptr &&
       deployment->figures->ready < deployment->figures->wanted;
-  // That of a fleet that was deleted may have gone after we tried.
-  if (is_missed) Earliest(requeue, kApiKeyRetry);
-  if (memory.api_key_tried.has_value() &&
-      (!is_missed || now - *memory.api_key_tried < kApiKeyRetry))
+  Duration& wait = memory.api_key_wait;
+  const bool is_first = wait == Duration::zero();
+  if (!is_first && !is_missed) return OkStatus();
+  if (!is_first && now < memory.api_key_due) {
+    Earliest(requeue, memory.api_key_due - now);
     return OkStatus();
+  }
   std::string key = "tp-";
   for (int i = 0; i < 4; ++i) key += fmt::format("{:016x}", parts_.random());
   const CustomResource& resource = *family.observed->resource;
@@ -190,7 +195,11 @@ Status FamilyReconciler::EnsureApiKey(const FamilyState& family, Memory& memory,
       parts_.client.Create(*secret.type, secret.key.space, secret.object)
           .status();
   if (!created.ok() && created.code() != Code::kAlreadyExists) return created;
-  memory.api_key_tried = now;
+  // One that is there may be that of a fleet that was deleted, and go yet.
+  wait = is_first || created.ok() ? kApiKeyRetryMin
+                                  : std::min(2 * wait, kApiKeyRetryMax);
+  memory.api_key_due = now + wait;
+  if (is_missed) Earliest(requeue, wait);
   return OkStatus();
 }
 

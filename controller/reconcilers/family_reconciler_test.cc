@@ -202,6 +202,20 @@ TEST_F(FamilyReconcilerTest, AnApiKeyThatGoesLateIsMissedSoon) {
   EXPECT_THAT(world_.Names(kube::kSecret), ElementsAre("demo-api-key"));
 }
 
+// Conductors may miss something else, for long.
+TEST_F(FamilyReconcilerTest, AnApiKeyThatIsThereIsTriedEverLessOften) {
+  RunDemo(0, 1);
+  world_.Break("demo-conductor");
+  ASSERT_TRUE(world_.Run());
+  const uint64_t writes = world_.client.writes();
+  for (int i = 0; i < 120; ++i) {
+    world_.clock.Advance(std::chrono::seconds(30));
+    world_.ReconcileAll();
+    ASSERT_TRUE(world_.Settle());
+  }
+  EXPECT_LE(world_.client.writes() - writes, 12u);
+}
+
 TEST_F(FamilyReconcilerTest, AMissedCertificateIsMadeAgain) {
   RunDemo(1, 1);
   world_.Delete(kube::kSecret, "demo-worker-tls");
