@@ -1,5 +1,6 @@
 """A Kubernetes cluster, as its administrator sees it."""
 
+import contextlib
 import datetime
 import json
 import os
@@ -10,6 +11,7 @@ import typing
 import httpx
 
 from .served import Served
+from .waiting import eventually
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "e2e/cluster"
@@ -154,6 +156,23 @@ class Cluster:
     def program(self, action, name):
         """stop, start, freeze or thaw kube-apiserver, kubelet2…"""
         run(SCRIPTS / "program", self.work, action, name)
+
+    @contextlib.contextmanager
+    def without_api(self):
+        """The API server is away for the time of the block. So is the controller
+        manager, as one that cannot renew its Lease: going on, it would take
+        every node for lost before their kubelets are back to say otherwise."""
+        self.program("stop", "kube-apiserver")
+        self.program("stop", "kube-controller-manager")
+        try:
+            yield
+        finally:
+            self.program("start", "kube-apiserver")
+            try:
+                eventually("the API server to answer",
+                           lambda: self.raw("/readyz") == "ok", 60)
+            finally:
+                self.program("start", "kube-controller-manager")
 
     def signal(self, pod, name="SIGKILL"):
         """Sends a signal to the process of a pod's only container."""

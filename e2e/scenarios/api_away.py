@@ -4,7 +4,6 @@ worker dies meanwhile; afterwards changes are carried out again."""
 import time
 
 from framework import oracle
-from framework.waiting import eventually
 
 from .kills import streams_go_on
 
@@ -19,18 +18,13 @@ def run(context, seconds=AWAY_SECONDS):
     bodies = oracle.bodies(6, max_tokens=80)
     with fleet.exact_load(4, context.oracle, bodies) as load:
         streams_go_on(load)
-        cluster.program("stop", "kube-apiserver")
-        try:
+        with cluster.without_api():
             end = time.monotonic() + seconds
             streams_go_on(load)
             # The kubelet starts it again; nobody tells the conductors.
             cluster.signal(victim)
             while time.monotonic() < end:
                 streams_go_on(load, 1)
-        finally:
-            cluster.program("start", "kube-apiserver")
-        eventually("the API server to answer",
-                   lambda: cluster.raw("/readyz") == "ok", 60)
         fleet.wait_ready()
         assert {uid for uid, _ in fleet.uids()} == {uid for uid, _ in before}
         fleet.scale("prefill", 2)
