@@ -225,9 +225,11 @@ StatusOr<int> RunCheckUninstall(const ControllerOptions& options) {
 }
 
 // Many threads parse a little now and then: with an arena for each of them, or
-// pieces kept back for each, what is free would be more than what is in use.
+// pieces kept back for each or not joined at once, what is free would be more
+// than what is in use.
 void KeepMemorySmall() {
   mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MXFAST, 0);
   mallopt(M_TRIM_THRESHOLD, 256 << 10);
 }
 
