@@ -12,6 +12,7 @@
 namespace tidepool::kube {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
 using Type = EventRecorder::Type;
@@ -103,7 +104,10 @@ TEST_F(EventRecorderTest, CutsLongNotesBetweenCharacters) {
 }
 
 TEST_F(EventRecorderTest, RemembersABoundedNumberOfSeries) {
-  for (int i = 0; i < 50; ++i) Record("once", fmt::format("u{}", i));
+  for (int i = 0; i < 50; ++i) {
+    Record("once", fmt::format("u{}", i));
+    clock_.Advance(milliseconds(1));
+  }
   EXPECT_EQ(Events().size(), 50u);
   Record("once", "u49");
   EXPECT_EQ(Events().size(), 50u);

@@ -113,7 +113,10 @@ class Fleet:
         return answer
 
     def model(self):
-        return json.loads(self.get("/v1/models")[1])["data"][0]["id"]
+        status, answer = self.get("/v1/models")
+        if status != 200:
+            raise AssertionError(f"HTTP {status}: {answer}\n{self.log}")
+        return json.loads(answer)["data"][0]["id"]
 
     def metrics(self):
         """{name{labels}: value} of /metrics."""
