@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <span>
 
 #include "controller/kube/resource_types.h"
 #include "controller/kube/writes.h"
@@ -44,7 +43,7 @@ uint64_t EventRecorder::dropped_total() const {
 }
 
 uint64_t EventRecorder::DigestOf(std::string_view text) const {
-  return Checksum64(std::as_bytes(std::span(text)), options_.seed);
+  return Checksum64(text, options_.seed);
 }
 
 // Unique among the events of all processes, and told apart by people.

@@ -1,7 +1,5 @@
 #include "controller/reconcilers/applier.h"
 
-#include <span>
-
 #include "controller/kube/resource_types.h"
 #include "controller/kube/writes.h"
 #include "dataplane/base/digest.h"
@@ -14,8 +12,7 @@ void KeepFirst(Status& first, const Status& next) {
 }
 
 uint64_t DesiredDigest(const Manifest& manifest) {
-  const std::string text = manifest.object.dump();
-  return Checksum64(std::as_bytes(std::span(text)));
+  return Checksum64(manifest.object.dump());
 }
 
 // What is gone by now is no failure but news, which a watch will bring.

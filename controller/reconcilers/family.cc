@@ -114,9 +114,9 @@ FamilyState ReadFamily(const FamilyObserved& observed,
   if (family.image.repository.empty())
     family.image.repository = settings.image_repository;
   family.model.phase = ModelState::Phase::kPending;
+  const bool may_resize = !IsBudgetUnreadable(family.problems);
   for (const WorkerPoolObserved& pool : observed.pools)
-    family.pools.push_back(
-        ReadPool(family.spec, pool, !IsBudgetUnreadable(family.problems)));
+    family.pools.push_back(ReadPool(family.spec, pool, may_resize));
   Grant(family.spec.rebalancing.accelerator_budget, family.pools);
   CountBorrowed(family.pools);
   return family;

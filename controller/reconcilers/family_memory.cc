@@ -1,8 +1,6 @@
 #include "controller/reconcilers/family_memory.h"
 
 #include <charconv>
-#include <cstddef>
-#include <span>
 
 #include "controller/kube/resource_types.h"
 #include "dataplane/base/digest.h"
@@ -11,8 +9,7 @@ namespace tidepool::reconcilers {
 namespace {
 
 MemberId IdOf(const kube::ResourceType& type, const kube::ObjectKey& key) {
-  const std::string text = fmt::format("{} {}", type.kind, key.name);
-  return Checksum64(std::as_bytes(std::span(text)));
+  return Checksum64(fmt::format("{} {}", type.kind, key.name));
 }
 
 uint64_t VersionOf(const CustomResource& resource) {

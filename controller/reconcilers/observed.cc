@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
-#include <span>
 
 #include "controller/kube/json_fields.h"
 #include "controller/kube/resource_types.h"
@@ -156,8 +155,7 @@ uint64_t DigestOf(const Json& object) {
       // Other controllers note their own progress in annotations.
       if (!name.starts_with("deployment.kubernetes.io/"))
         kept["annotations"][name] = value;
-  const std::string text = Dump(kept);
-  return Checksum64(std::as_bytes(std::span(text)));
+  return Checksum64(Dump(kept));
 }
 
 StatusOr<Child> ToChild(const Json& object) {

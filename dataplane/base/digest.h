@@ -52,5 +52,8 @@ Sha256Digest Sha256Of(std::string_view data);
 
 // XXH3-64: fast, not against an adversary.
 uint64_t Checksum64(std::span<const std::byte> data, uint64_t seed = 0);
+inline uint64_t Checksum64(std::string_view text, uint64_t seed = 0) {
+  return Checksum64(std::as_bytes(std::span(text)), seed);
+}
 
 }  // namespace tidepool

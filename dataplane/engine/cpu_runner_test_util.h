@@ -60,7 +60,7 @@ class RandomWeights : public model::WeightSource {
     if (!values.empty()) return values;
     int64_t count = 1;
     for (const int64_t size : shape) count *= size;
-    Random random(Checksum64(std::as_bytes(std::span(name)), seed_));
+    Random random(Checksum64(name, seed_));
     const bool is_norm = name.find("norm") != name.npos;
     const double scale =
         shape.size() == 2 ? 1.7 / std::sqrt(static_cast<double>(shape[1])) : .3;

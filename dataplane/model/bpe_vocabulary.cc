@@ -25,7 +25,7 @@ StringIndex::StringIndex(const StringTable& table, size_t strings)
       mask_(slots_.size() - 1) {}
 
 size_t StringIndex::Locate(std::string_view text, uint32_t* tag) const {
-  const uint64_t hash = Checksum64(std::as_bytes(std::span(text)));
+  const uint64_t hash = Checksum64(text);
   *tag = static_cast<uint32_t>(hash >> 32);
   size_t at = hash & mask_;
   while (slots_[at].number >= 0 &&

@@ -99,8 +99,7 @@ class DummySource : public WeightSource {
 
   void Fill(std::string_view name, std::span<const int64_t> shape,
             std::span<uint16_t> values) const {
-    const uint64_t seed =
-        RandomAt(seed_, Checksum64(std::as_bytes(std::span(name))));
+    const uint64_t seed = RandomAt(seed_, Checksum64(name));
     if (name.ends_with("norm.weight")) {
       std::ranges::fill(values, kBFloat16One);
     } else if (shape.size() == 1) {
